@@ -41,7 +41,9 @@ class Device:
 def _cuda_count() -> int:
     import torch
 
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not torch.cuda.is_available():
+        return 0
+    return torch.cuda.device_count()
 
 
 @functools.cache

@@ -62,7 +62,9 @@ class Table(UserDict[str, Entry]):
     ) -> None:
         super().__init__()
         self.name, self._accept, self._options, self._papers = name, accept, options, papers
-        self._settings = {} if settings is None else settings
+        if settings is None:
+            settings = {}
+        self._settings = settings
         self.data.update(entries)
         self._owners = dict.fromkeys(entries, "knot_runner")
 
@@ -72,10 +74,12 @@ class Table(UserDict[str, Entry]):
             raise UserError(f"{where}: an entry has no name. Register it under a name")
         if key in self.data and self._owners.get(key, "") != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
-        self.data[key] = entry if _loading == "knot_runner" else self._accept(where, entry)
+        if _loading != "knot_runner":
+            entry = self._accept(where, entry)
+        self.data[key] = entry
         self._owners[key] = _loading
         if self._options is not None:
-            self._settings[key] = self._options(self.data[key])
+            self._settings[key] = self._options(entry)
 
     def __getitem__(self, key: str) -> Entry:
         entry: Entry = super().__getitem__(key)
@@ -137,11 +141,15 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
     """Return an error text if ``result`` is not an instance of ``kind``, described by ``wanted``; "" if it is."""
-    return "" if isinstance(result, kind) else f"{_described(result)} instead of {wanted}"
+    if isinstance(result, kind):
+        return ""
+    return f"{_described(result)} instead of {wanted}"
 
 
 def _described(value: object) -> str:
-    return "None" if value is None else f"{type(value).__name__} {value!r:.40}"
+    if value is None:
+        return "None"
+    return f"{type(value).__name__} {value!r:.40}"
 
 
 @contextlib.contextmanager
@@ -161,7 +169,7 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except SystemExit as stop:
-        names = ", ".join(as_written(plugin) for plugin in plugins)
+        names = ", ".join(map(as_written, plugins))
         raise UserError(f"{names}: the code called exit({stop.code}). Raise an exception instead", "plugins") from None
     finally:
         os._exit = _EXIT_NOW
@@ -206,8 +214,9 @@ def found_from(folder: Path, plugin: str) -> str:
     ``plugin``: as written in a YAML file in ``folder``. A relative path gets ``folder`` as a prefix; other forms are
     unchanged.
     """
-    is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
-    return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
+    if not plugin.endswith(".py") or "${" in plugin or Path(plugin).is_absolute():
+        return plugin
+    return f"{folder}{BESIDE}{plugin}"
 
 
 def as_written(plugin: str) -> str:
@@ -220,10 +229,14 @@ def as_written(plugin: str) -> str:
 
 def _load(plugin: str) -> None:
     is_file, path, written = plugin.endswith(".py"), Path(plugin).resolve(), as_written(plugin)
-    name = path.stem if is_file else plugin
-    if is_file and not path.is_file():
-        where = "" if written == str(path) else f" ({path})"
-        raise UserError(f"{written}: file not found{where}", "plugins")
+    name, hint = plugin, ". For a file, use a name that ends in .py"
+    if is_file:
+        name, hint = path.stem, ""
+        if not path.is_file():
+            where = f" ({path})"
+            if written == str(path):
+                where = ""
+            raise UserError(f"{written}: file not found{where}", "plugins")
     if name in sys.modules:
         other = Path(getattr(sys.modules[name], "__file__", None) or "built-in")
         if is_file and not (other.is_file() and other.read_bytes() == path.read_bytes()):
@@ -242,5 +255,4 @@ def _load(plugin: str) -> None:
         sys.modules.pop(name, None)
         if isinstance(problem, UserError):
             raise UserError(str(problem).removeprefix(f"plugins: {written}: "), f"plugins: {written}") from None
-        where = "" if is_file else ". For a file, use a name that ends in .py"
-        raise UserError(f"{plugin}: cannot be imported ({problem}){where}", "plugins") from None
+        raise UserError(f"{plugin}: cannot be imported ({problem}){hint}", "plugins") from None

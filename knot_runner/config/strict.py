@@ -46,12 +46,10 @@ class AtMost:
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``.
-
-    The error is ``expected {text}, got {value}``.
-    """
+    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``."""
 
     test: Callable[[Any], bool]
+    #: part of the error ``expected {text}, got {value}``
     text: str
 
 
@@ -135,18 +133,19 @@ def build(cls: type[Built], values: object, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Return the plain data from which :func:`build` creates the dataclass ``value``.
-
-    Fields that are None by default are left out.
-    """
+    """Return the plain data from which :func:`build` creates ``value``, without fields that are None by default."""
     if isinstance(value, list | tuple):
         return [content_of(part) for part in value]
     if isinstance(value, dict):
         return {key: content_of(part) for key, part in value.items()}
     if not dataclasses.is_dataclass(value):
         return value
-    parts = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-    return {field.name: content_of(part) for field, part in parts if part is not None or field.default is not None}
+    content = {}
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if part is not None or field.default is not None:
+            content[field.name] = content_of(part)
+    return content
 
 
 def check_keys(values: object, where: str = "") -> None:
@@ -155,7 +154,7 @@ def check_keys(values: object, where: str = "") -> None:
         values = dict(enumerate(values))
     if not isinstance(values, dict):
         return
-    kinds = {type(key) for key in values}
+    kinds = set(map(type, values))
     for key, value in values.items():
         if kinds != {int} and not isinstance(key, str):
             raise UserError(f"key {shorten(key)} is not a string. In YAML, quote numbers, yes and no", where)
@@ -163,7 +162,7 @@ def check_keys(values: object, where: str = "") -> None:
 
 
 def _join(where: str, key: object) -> str:
-    return f"{where}.{key}" if where else str(key)
+    return f"{where}.{key}".removeprefix(".")
 
 
 def _convert(hint: Any, value: object, where: str, most: float | None = None) -> Any:
@@ -286,10 +285,7 @@ def by_key(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
 
 
 def dotted_leaves(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values in ``value`` except mappings and lists.
-
-    The key of a list item is its number.
-    """
+    """Yield (dotted key, value) of all values except mappings and lists. The key of a list item is its number."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     if isinstance(value, dict):

@@ -196,10 +196,9 @@ def _residual(rows: AscentRows, ps: ndarray) -> tuple[ndarray, ndarray]:
     (p_j s_jk - p_k s_kj)``, for k other than j. If only part of a label's mass moves, the difference is as accurate as
     the moving mass, even for exp(-300).
     """
-    n = len(ps)
-    moving = ps.reshape(n * n, -1) + 0.0
-    moving[:: n + 1] = 0.0
-    moving = moving.reshape(ps.shape)
+    labels = np.arange(len(ps))
+    moving = ps.copy()
+    moving[labels, labels] = 0.0
     away, here = moving.sum(1), moving.sum(0)
     moved = away + here + abs(rows.excess)
     few = moved < rows.q

@@ -21,14 +21,13 @@ compared (trees.py). For more labels, POT is used row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from knot_runner.transport.costs import Solver, TransportError, host_cost, unit_mass
+from knot_runner.transport.costs import Solution, Solver, TransportError, host_cost, unit_mass
 from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, line, tight_trees, tree
 from knot_runner.util.errors import UserError
@@ -95,7 +94,7 @@ class _Envelope(torch.autograd.Function):
 # ------------------------------------------------- solvers: (p [N, n], q [N, n], points, settings) -> value, potential
 
 
-def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     """Compute T_eps to ``tolerance``, in float64 (newton.py).
 
     Raises:
@@ -111,7 +110,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
     return solved.value, solved.f
 
 
-def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     """Return the result of the published geomloss schedule, in the precision of p, without a convergence check.
 
     The published runs used geomloss 0.2.4. Values of 0.3.1 are 2e-5 to 6e-5 larger.
@@ -127,7 +126,7 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tens
     return value.detach(), gradient
 
 
-def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     """Solve eps = 0 by POT's linear program, one row after another on the CPU (a slow reference).
 
     A row takes about 0.1 ms. If several potentials are optimal (such as for p equal to q), the gradient is one of them.
@@ -148,7 +147,7 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
     return torch.from_numpy(values).to(p.device), torch.from_numpy(potentials).to(p.device)
 
 
-SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor, Solver], tuple[Tensor, Tensor]]] = {
+SOLVERS = {
     "newton": newton,
     "geomloss": geomloss,
     "exact": exact,
@@ -161,7 +160,7 @@ SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor, Solver], tuple[Tensor, Tens
 ROWS_AT_ONCE = 16384
 
 
-def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> Solution:
     """Return W1 between the rows of p and q, shape [N], and potentials, shape [N, n].
 
     p and q have shape [N, n], and their rows are scaled to sum 1. W1 is computed in float64, in units of ``points``,

@@ -80,15 +80,13 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     iterations are returned as they are, so check ``marginal_error`` (rounding contributes about 1e-16 max(cost) /
     epsilon).
     """
-    device = p.device
-    sources, targets, ground = (tensor.detach().to("cpu", torch.float64).numpy() for tensor in (p, q, cost))
+    sources, targets, ground = (tensor.detach().to("cpu", torch.float64) for tensor in (p, q, cost))
     rows = max(1, BYTES_AT_ONCE // (8 * len(ground) ** 2))
+    blocks = zip(sources.split(rows), targets.split(rows), strict=True)  # an empty batch gives one empty block
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        parts = [
-            _solve(sources[i : i + rows].T + 0.0, targets[i : i + rows].T + 0.0, ground, epsilon, tolerance)
-            for i in range(0, max(1, len(sources)), rows)  # an empty batch is processed as one empty block
-        ]
-    return SemiDual(*(torch.as_tensor(np.concatenate(column), device=device) for column in zip(*parts, strict=True)))
+        parts = [_solve(a.numpy().T + 0.0, b.numpy().T + 0.0, ground.numpy(), epsilon, tolerance) for a, b in blocks]
+    columns = map(np.concatenate, zip(*parts, strict=True))
+    return SemiDual(*(torch.as_tensor(column, device=p.device) for column in columns))
 
 
 def _solve(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, tolerance: float) -> tuple[ndarray, ...]:
@@ -113,7 +111,9 @@ def _potential(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, toleranc
     cost = ground[..., None]
     largest = float(ground.max())
     start = max(epsilon, LARGE * largest)
-    trees = transport_trees(ground) if epsilon <= SMALL * largest else None
+    trees = None
+    if epsilon <= SMALL * largest:
+        trees = transport_trees(ground)
     if trees is None:
         return _from_above(p, q, cost, start, epsilon, tolerance)
     excess = ascent.excess_of(p, q)

@@ -26,14 +26,14 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from knot_runner.transport.costs import Solver, host_cost, unit_mass
+from knot_runner.transport.costs import Solution, Solver, host_cost, unit_mass
 from knot_runner.util.errors import UserError
 
 #: Distances with a smaller relative difference belong to the same level.
 SAME_LEVEL = 1e-9
 
 
-def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     """Solve eps = 0 for p, q [N, n] on leaves of a tree. Return values [N] and potentials of p [N, n].
 
     Raises:
@@ -42,7 +42,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
     return _along_edges(p, q, *label_tree(points))
 
 
-def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     """Solve eps = 0 for p, q [N, n] with labels on a line. Return values [N] and potentials of p [N, n].
 
     Raises:
@@ -59,7 +59,7 @@ def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
     return _along_edges(p, q, x.diff(), (order.argsort() <= edges[:, None]).double())
 
 
-def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> Solution:
     """Return the transport costs between ``p`` and ``q`` on a tree, and the dual potentials.
 
     ``below`` [E, n] is 1 for the labels below each edge, and 0 for the others.
@@ -114,7 +114,7 @@ def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     points.
     """
     n = len(distances)
-    edges = np.array(list(itertools.combinations(range(n), 2)))
+    edges = np.stack(np.triu_indices(n, 1), axis=1)
     units = np.eye(n)
     incidence = units[edges[:, 0]] - units[edges[:, 1]]
     chosen = np.array(list(itertools.combinations(range(len(edges)), n - 1)))

@@ -14,7 +14,7 @@ from knot_runner.config.settings.groups import MODEL_SETTINGS, ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
-from knot_runner.config.settings.partition import SHARE_KEYS, Centralized, has_transfer_set, transfer_group
+from knot_runner.config.settings.partition import Centralized, given_shares, has_transfer_set, transfer_group
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.strict import build, without
 from knot_runner.util.config_yaml import Config, choices
@@ -57,17 +57,13 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
         Misfit: One of these groups does not fit.
     """
     task, method = choice(config, "task"), choice(config, "method")
+    kind_of_task = TASK_KINDS[task_kind]
     if task_kind not in family.tasks:
-        kind_of_task = TASK_KINDS[task_kind]
-        raise Misfit(
-            method,
-            task,
-            f"the method does not support a task that {kind_of_task.contents}",
-            f"Use method={kind_of_task.method}",
-        )
+        why = f"the method does not support a task that {kind_of_task.contents}"
+        raise Misfit(method, task, why, f"Use method={kind_of_task.method}")
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
-    if not TASK_KINDS[task_kind].trains:
+    if not kind_of_task.trains:
         for group in ("model", "training", "partition"):
             if config.get(group) is None:
                 continue
@@ -96,7 +92,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
         why = "the method uses each data set of a text task as one party"
     if why:
         raise Misfit(choice(config, "partition"), method, why, "Use partition=null")
-    given = [key for key in SHARE_KEYS if partition.get(key) is not None]
+    given = given_shares(partition)
     _check_shares(given, method, family, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
         raise UserError(f"{task} has its own transfer set. Use null", "partition.transfer")
@@ -126,7 +122,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
         raise UserError(f"{chosen} already sets the transfer set. Use null", "partition.transfer")
 
 
-def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
+def _check_shares(given: Config, method: str, family: Family, on_images: bool) -> None:
     """Check that a ``method`` of ``family`` can use the shares of ``partition`` that are ``given``.
 
     A federated server has no data, and all parties take part in a distillation.
@@ -186,7 +182,9 @@ def _merged(values: Config, over: Config) -> Config:
     merged = dict(values)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = _merged(below, value)
+        merged[key] = value
     return merged
 
 
@@ -206,9 +204,8 @@ def check_federated_method(settings: Settings) -> None:
         if method.clustering is not None:
             raise settings.misfit("method", "partition", "clustering requires several clients", "Use partition=pairs")
     if method.stragglers is not None and method.stragglers.by == "speed" and settings.fleet is None:
-        raise UserError(
-            "'speed' requires a fleet. Use fleet=phones or method.stragglers.by=seed", "method.stragglers.by"
-        )
+        problem = "'speed' requires a fleet. Use fleet=phones or method.stragglers.by=seed"
+        raise UserError(problem, "method.stragglers.by")
     if distillation := server_distillation(method):
         from knot_runner.config.settings.methods.terms import check_batch
 
@@ -257,11 +254,12 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
     Raises:
         Misfit: The model does not fit the kind of task.
     """
-    if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
+    kind = model["kind"]
+    if settings.on_images != (kind in NETWORK_SETTINGS):
         why = "one is for texts and the other for images"
-        hint = f"Use a model such as {'cnn_32' if settings.on_images else TEACHERS['texts']}"
+        hint = f"Use a model such as {'cnn_32' if settings.on_images else 'bert_mini'}"
         raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", why, hint)
-    spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
+    spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(kind, ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec
 
@@ -273,7 +271,7 @@ def check_code(model: object, plugins: Sequence[str]) -> None:
     """
     if not isinstance(model, CustomSettings):
         return
-    named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}
+    named = [Path(plugin.removesuffix(".py")).name for plugin in plugins]
     module = model.target.partition(":")[0]
     if module not in named:
         raise UserError(f"module {module} is not in plugins, so its code is not run. Add it to plugins", "model.target")

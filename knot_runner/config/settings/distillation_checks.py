@@ -91,8 +91,9 @@ def _check_maps(settings: Settings) -> None:
     method = settings.method
     if not any(isinstance(term, AttentionTermSettings) and term.taps is None for term in method.terms.values()):
         return
-    teachers = [teacher.model if isinstance(teacher, RunTeacher) else teacher for teacher in method.teachers]
-    for model in (settings.model, *teachers):
+    for model in (settings.model, *method.teachers):
+        if isinstance(model, RunTeacher):
+            model = model.model
         if isinstance(model, ModelSettings | MlpSettings):
             why = f"method.terms.at compares feature maps of convolutions, which {model.name} does not have"
             raise Misfit(f"method={method.name}", f"model={model.name}", why)
@@ -102,7 +103,9 @@ def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
     """Return the settings of a teacher's model; for a finished run, within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
-        model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}
+        model = {"kind": ""}
+        if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str):
+            model = run.model
         spec = _teacher_settings({**model, "name": run.name}, where, settings)
         return dataclasses.replace(run, model=spec)
     return named_model(teacher, where, settings)

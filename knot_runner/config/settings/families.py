@@ -117,8 +117,7 @@ def other_owners(key: str, algorithm: str) -> str:
 
     The text lists the algorithms with this setting. The result is "" if no algorithm has the setting.
     """
-    names = [name for family in FAMILIES.values() for name in family.settings]
-    owners = [name for name in names if key in METHOD_SETTINGS[name].__dataclass_fields__]
+    owners = [name for name, settings in METHOD_SETTINGS.items() if key in settings.__dataclass_fields__]
     if owners:
         return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}"
     return ""

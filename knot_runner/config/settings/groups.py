@@ -20,11 +20,12 @@ from knot_runner.config.settings.sizes import (
     Steps,
     Tokens,
     Units,
+    UpToMillion,
     at_least,
     between,
     require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, SettingsClasses, require
+from knot_runner.config.strict import SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 
 #: Maximum number of bytes of a file or folder name on all common file systems.
@@ -97,8 +98,8 @@ class StageSettings:
 
     def __post_init__(self) -> None:
         require_sgd_momentum(self.optimizer, self.momentum)
-        rising = self.milestones == sorted(set(self.milestones))
-        require(rising, "milestones", f"expected increasing epochs, got {self.milestones}")
+        rising = sorted(set(self.milestones))
+        require(self.milestones == rising, "milestones", f"expected increasing epochs, got {self.milestones}")
 
 
 @dataclass
@@ -137,7 +138,7 @@ class HardwareSettings:
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: maximum clients at once; 0: all
-    stack: Annotated[int, AtMost(10**6), at_least(0, " (0: all clients of a round)")]
+    stack: Annotated[UpToMillion, at_least(0, " (0: all clients of a round)")]
     #: devices that jobs of a sweep use in turn; empty uses ``device``
     devices: list[str] = field(default_factory=list)
 
@@ -160,7 +161,7 @@ class PathSettings:
         require(self.output_dir != "", "output_dir", "expected a folder (. is the current one), got an empty string")
         for key in ("data_dir", "output_dir"):
             path = Path(getattr(self, key) or "").expanduser()
-            longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+            longest = max(map(len, map(os.fsencode, path.parts)), default=0)
             require(longest <= LONGEST_NAME, key, f"a name has {longest} bytes, more than the limit of {LONGEST_NAME}")
             if getattr(self, key):
                 setattr(self, key, str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -124,7 +125,7 @@ class ImageTaskSettings:
     def _check_superclasses(self) -> None:
         superclasses = self.superclasses or {}
         require(bool(superclasses), "superclasses", "required by task.geometry=superclasses, but not set")
-        listed = Counter(name for members in superclasses.values() for name in members)
+        listed = Counter(itertools.chain(*superclasses.values()))
         for name in self.classes:
             require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} superclasses, expected 1")
         for name in listed:
@@ -142,10 +143,11 @@ def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
     Raises:
         UserError: The transfer set and the task have the same images.
     """
-    sources = [images.local, task.local]
-    theirs, ours = (set() if source is None else {*source.train, *source.test} for source in sources)
-    same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
-    if theirs & ours or same_hub:
+    same = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
+    if images.local is not None and task.local is not None:
+        files = {*images.local.train, *images.local.test}
+        same = same or not files.isdisjoint([*task.local.train, *task.local.test])
+    if same:
         why = "they are the same data set"
         hint = "Use partition.transfer=SHARE to use a share of the training images as the transfer set"
         raise Misfit(f"transfer={images.name}", f"task={task.name}", why, hint)

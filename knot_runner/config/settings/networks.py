@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -29,7 +30,7 @@ MOBILENET_STAGES = (
 
 
 @dataclass
-class _ImageModel:
+class ImageModel:
     """Keys of all image models."""
 
     kind: str
@@ -37,7 +38,7 @@ class _ImageModel:
 
 
 @dataclass
-class MlpSettings(_ImageModel):
+class MlpSettings(ImageModel):
     """A multilayer perceptron with ReLU."""
 
     #: units of each hidden layer
@@ -62,7 +63,7 @@ class ConvSettings:
 
 
 @dataclass
-class CnnSettings(_ImageModel):
+class CnnSettings(ImageModel):
     """Convolutions, then hidden layers with ReLU, then a linear head."""
 
     #: convolutions in order
@@ -78,12 +79,12 @@ class CnnSettings(_ImageModel):
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
     """Check that the number of normalization groups divides ``channels``; ``what`` describes the channels in errors."""
-    fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
+    fits = model.norm != "group" or math.gcd(model.groups, *channels) == model.groups
     require(fits, "groups", f"expected a divisor of {what}, got {model.groups}")
 
 
 @dataclass
-class ResnetSettings(_ImageModel):
+class ResnetSettings(ImageModel):
     """A ResNet of basic blocks (He et al. 2016); the width doubles at each stage."""
 
     #: residual blocks per stage
@@ -103,7 +104,7 @@ class ResnetSettings(_ImageModel):
 
 
 @dataclass
-class WrnSettings(_ImageModel):
+class WrnSettings(ImageModel):
     """A Wide ResNet (Zagoruyko and Komodakis 2016) with stages of 16, 32 and 64 channels times ``widen``."""
 
     #: total layers: 6n + 4 for n blocks per stage
@@ -127,7 +128,7 @@ class WrnSettings(_ImageModel):
 
 
 @dataclass
-class VggSettings(_ImageModel):
+class VggSettings(ImageModel):
     """A VGG without hidden layers, as in RepDistiller for CIFAR.
 
     3x3 convolutions with normalization and ReLU, global pooling, head.
@@ -150,7 +151,7 @@ class VggSettings(_ImageModel):
 
 
 @dataclass
-class MobilenetSettings(_ImageModel):
+class MobilenetSettings(ImageModel):
     """MobileNetV2 (Sandler et al. 2018); channels are rounded to multiples of 8."""
 
     #: width multiplier
@@ -178,7 +179,9 @@ class MobilenetSettings(_ImageModel):
         """Return ``count`` times the width, rounded to a multiple of 8: at least 8, and at most a tenth lower."""
         exact = count * self.width
         rounded = max(8, int(exact + 4) // 8 * 8)
-        return rounded + 8 if rounded < 0.9 * exact else rounded
+        if rounded < 0.9 * exact:
+            rounded += 8
+        return rounded
 
     @property
     def blocks(self) -> list[int]:
@@ -187,7 +190,7 @@ class MobilenetSettings(_ImageModel):
 
 
 @dataclass
-class CustomSettings(_ImageModel):
+class CustomSettings(ImageModel):
     """A custom image model.
 
     ``target`` is called with the image shape, the number of classes and ``options``, and returns a ``torch.nn.Module``
@@ -206,8 +209,6 @@ class CustomSettings(_ImageModel):
         fits = len(parts) == 2 and all(parts)
         require(fits, "target", f"expected module:function with a module in plugins, got {self.target!r}")
 
-
-ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | MobilenetSettings | CustomSettings
 
 #: ``model.kind`` -> its settings.
 NETWORK_SETTINGS: SettingsClasses = {

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
-from knot_runner.config.strict import AtMost, Holds, require, without
+from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 
 Alpha = Annotated[
@@ -83,8 +83,9 @@ class Pairs(_Clients):
     groups: list[list[int]] | None
 
     def __post_init__(self) -> None:
-        groups = 2 if self.groups is None else len(self.groups)
+        groups = 2
         if self.groups is not None:
+            groups = len(self.groups)
             require(groups >= 2, "groups", "expected at least two groups of classes")
             flat = list(itertools.chain(*self.groups))
             require(
@@ -174,13 +175,17 @@ def transfer_group(config: Config) -> Config | None:
     return config.get("transfer") or None
 
 
+def given_shares(partition: Config, keys: Iterable[str] = SHARE_KEYS) -> Config:
+    """Return the shares of a composed ``partition`` that are not null."""
+    return {key: partition[key] for key in keys if partition.get(key) is not None}
+
+
 def party_shares(config: Config) -> Config:
     """Return the partition's shares for a composed distillation, unchecked, with defaults in place of null."""
-    partition = config["partition"]
     defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
-        defaults["transfer"] = None
-    return defaults | {key: partition[key] for key in defaults if partition.get(key) is not None}
+        defaults |= {"transfer": None}
+    return defaults | given_shares(config["partition"], defaults)
 
 
 def stages_valid(config: Config) -> float | None:
@@ -189,16 +194,18 @@ def stages_valid(config: Config) -> float | None:
     The share is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
     """
     method, training = config["method"], config["training"]
-    unused = {"distill"} if method["algorithm"] == "teachers" else set()
-    if method["algorithm"] == "distill":
-        unused.add("pretrain")
+    algorithm, stages = method["algorithm"], {"local", "pretrain", "distill"}
+    if algorithm == "teachers":
+        stages.remove("distill")
+    if algorithm == "distill":
+        stages.remove("pretrain")
         if all(teacher["kind"] == "run" for teacher in method["teachers"]):
-            unused.add("local")
+            stages.remove("local")
         if method.get("synthesis") is not None:  # the student selects its epoch on generated images
-            unused.add("distill")
-    stages = {"local", "pretrain", "distill"} - unused
-    selects = any(training[stage].get("select") == "best" for stage in stages)
-    return STAGES_VALID if selects or method.get("bound") else None
+            stages.remove("distill")
+    if method.get("bound") or any(training[stage].get("select") == "best" for stage in stages):
+        return STAGES_VALID
+    return None
 
 
 def held_out_shares(config: Config) -> Config:
@@ -208,15 +215,16 @@ def held_out_shares(config: Config) -> Config:
     ``valid`` has a default if personalized models are selected or trained on held-out examples.
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
-    shares = {}
+    shares: Config = {}
     if method.get("server_distillation") is not None:
         shares["transfer"] = PartyShares.transfer
     settings = METHOD_SETTINGS.get(str(method.get("algorithm")))
     if _reads_valid(method.get("personalization")) or getattr(settings, "selects", False):
         shares["valid"] = PERSONAL_VALID
-    shares |= {key: partition[key] for key in vars(HeldOut()) if partition.get(key) is not None}
-    elsewhere = transfer_group(config) is not None or has_transfer_set(config["task"])
-    return without(shares, "transfer") if elsewhere else shares
+    shares |= given_shares(partition, vars(HeldOut()))
+    if transfer_group(config) is not None or has_transfer_set(config["task"]):
+        shares.pop("transfer", None)
+    return shares
 
 
 def _reads_valid(personal: Config | None) -> bool:
@@ -243,7 +251,9 @@ def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = 
             listed = " and ".join("null" if value is None else f"{value:g}" for value in values)
             unlike.append(f"{key} is {listed}")
             overrides.append(f"{key}={max(value or 0 for value in values):g}")
-    return f"{', '.join(unlike)}; {' '.join(overrides)} makes them equal" if unlike else ""
+    if not unlike:
+        return ""
+    return f"{', '.join(unlike)}; {' '.join(overrides)} makes them equal"
 
 
 def has_transfer_set(task: Config) -> bool:

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 #: Supported range of the noise multiplier. For smaller values, Renyi divergences are not finite for usual numbers of
 #: rounds. Larger values prevent any training.
-NOISE_MULTIPLIERS = 0.01, 1000.0
-
-
-def _is_multiplier(value: float) -> bool:
-    return value == 0 or NOISE_MULTIPLIERS[0] <= value <= NOISE_MULTIPLIERS[1]
+NoiseMultiplier = Annotated[
+    float, Holds(lambda value: value == 0 or 0.01 <= value <= 1000, "0, or a number in [0.01, 1000]")
+]
 
 
 @dataclass(kw_only=True)
@@ -33,7 +31,7 @@ class UserPrivacySettings:
     clip_norm: Positive | None
     #: z: noise of standard deviation z C on the sum of updates, 0 or 0.01 to 1000; null derives it from
     #: ``epsilon``
-    noise_multiplier: Annotated[float, Holds(_is_multiplier, "0, or a number in [0.01, 1000]")] | None
+    noise_multiplier: NoiseMultiplier | None
     #: target epsilon after ``training.rounds``, for noise_multiplier=null
     epsilon: Positive | None = None
     #: delta; null uses 1 / K^1.1 for K clients

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.checks import check_code, check_fit, require_group, training_values
+from knot_runner.config.settings.checks import check_code, check_fit, choice, require_group, training_values
 from knot_runner.config.settings.families import (
     METHOD_SETTINGS,
     TASK_KINDS,
@@ -113,11 +113,8 @@ class Settings:
 
     def misfit(self, first: str, second: str, why: str, hint: str = "") -> Misfit:
         """Return the error for the choices of two groups that cannot be combined, such as ``task`` and ``method``."""
-        chosen = []
-        for group in (first, second):
-            settings = getattr(self, group)
-            chosen.append(f"{group}={settings.kind if group == 'partition' else settings.name}")
-        return Misfit(chosen[0], chosen[1], why, hint)
+        chosen = {first: vars(getattr(self, first)), second: vars(getattr(self, second))}
+        return Misfit(choice(chosen, first), choice(chosen, second), why, hint)
 
 
 def build_run(config: Config) -> Settings:
@@ -126,11 +123,11 @@ def build_run(config: Config) -> Settings:
     refuse_secrets(config)
     plugins = config.get("plugins")
     if isinstance(plugins, list):
-        load_plugins([str(plugin) for plugin in plugins])
+        load_plugins(list(map(str, plugins)))
     for group in ("task", "method"):
         require_group(config, group)
-    task_kind = kind_of(config["task"])
-    algorithm = config["method"].get("algorithm")
+    given = config["method"]
+    task_kind, algorithm = kind_of(config["task"]), given.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
         raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
     kind, family = METHOD_SETTINGS[algorithm], family_of_algorithm(algorithm)
@@ -144,15 +141,18 @@ def build_run(config: Config) -> Settings:
                 f"{group}.name",
             )
     if config.get("training") is not None:
-        values = training_values(config, family.training) if TASK_KINDS[task_kind].trains else None
+        values = None
+        if TASK_KINDS[task_kind].trains:
+            values = training_values(config, family.training)
         config = {**config, "training": values}
     _check_names(config)
     parts = _parts(config, task_kind, family)
-    for key in config["method"]:
+    for key in given:
         if key not in kind.__dataclass_fields__ and (problem := other_owners(key, algorithm)):
             raise UserError(problem, f"method.{key}")
-    parts["method"] = method = build(kind, config["method"], "method")
-    settings = build(Settings, {**config, "fleet": config.get("fleet") or None, "transfer": None, **parts}, "")
+    method = build(kind, given, "method")
+    groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, **parts, "method": method}
+    settings = build(Settings, groups, "")
     _select_source(settings.task, "task")
     _select_source(settings.transfer, "transfer")
     tracker = settings.tracker.name
@@ -177,7 +177,7 @@ def build_run(config: Config) -> Settings:
 
 def _check_names(config: Config) -> None:
     """Raise :class:`UserError` for a key that is not a group, and for a group without a choice."""
-    names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
+    names = Settings.__dataclass_fields__.keys() - {"shares", "held_out", "notes"}
     for key in config:
         if key not in names:
             words = [key, *OTHER_NAMES.get(key, "").split()]
@@ -198,9 +198,9 @@ def _fill_in(settings: Settings) -> None:
     if isinstance(method, FederatedSettings):
         for_privacy = {}
         if settings.privacy is not None:
-            for_privacy["aggregation"] = "uniform"
+            for_privacy = {"aggregation": "uniform"}
             if getattr(settings.model, "norm", "") == "batch":
-                for_privacy["batchnorm"] = "frozen"
+                for_privacy |= {"batchnorm": "frozen"}
         for key, value in {"aggregation": "weighted", "batchnorm": "averaged", **for_privacy}.items():
             if getattr(method, key) is None:
                 setattr(method, key, value)
@@ -208,22 +208,24 @@ def _fill_in(settings: Settings) -> None:
                     settings.notes.append(f"method.{key}={value}: chosen for privacy")
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
-    _choose_solvers(method, getattr(settings.task, "on_tree", False))
+    solver = "newton"
+    if getattr(settings.task, "on_tree", False):
+        solver = "tree"  # newton is slow for many classes: with 62 classes, a step takes seconds
+    _choose_solvers(method, solver)
 
 
-def _choose_solvers(value: object, on_tree: bool) -> None:
-    """Set each transport solver in ``value`` that is null; ``on_tree``: whether the classes are leaves of a tree."""
+def _choose_solvers(value: object, solver: str) -> None:
+    """Set each transport solver in ``value`` that is null to ``solver``."""
     if dataclasses.is_dataclass(value):
         fields = vars(value)
         if fields.get("solver", "") is None:
-            # newton is slow for many classes: with 62 classes, a step takes seconds
-            fields["solver"] = "tree" if on_tree else "newton"
+            fields["solver"] = solver
         value = fields
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
         for part in value:
-            _choose_solvers(part, on_tree)
+            _choose_solvers(part, solver)
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
@@ -234,21 +236,25 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
     training: Any = build(TRAINING_SETTINGS[family.training], config["training"], "training")
     parts: Config = {"task": task, "training": training}
     if (transfer := transfer_group(config)) is not None:
-        parts["transfer"] = images = build(ImageTaskSettings, transfer, "transfer")
+        images = build(ImageTaskSettings, transfer, "transfer")
         check_not_own(images, task)
+        parts |= {"transfer": images}
     if isinstance(partition := config.get("partition"), dict):
-        parts["partition"] = without(partition, *SHARE_KEYS)
+        parts |= {"partition": without(partition, *SHARE_KEYS)}
         if family.training == "rounds" and (shares := held_out_shares(config)):
-            parts["held_out"] = build(HeldOut, shares, "partition")
+            parts |= {"held_out": build(HeldOut, shares, "partition")}
         if family.training == "stages" and family.clients:
-            parts["shares"] = build(PartyShares, party_shares(config), "partition")
+            parts |= {"shares": build(PartyShares, party_shares(config), "partition")}
     return parts
 
 
 def _select_source(task: Any, group: str) -> None:
     """Check the formats of local files in a built ``group``, and remove all sources except the selected ``source``."""
-    readers = TEXT_READERS if isinstance(task, TaskSettings) else IMAGE_READERS
-    known = [name for name in readers if group == "transfer" or name != UNLABELED_FORMAT]
+    known = list(TEXT_READERS)
+    if not isinstance(task, TaskSettings):
+        known = list(IMAGE_READERS)
+        if group != "transfer":
+            known.remove(UNLABELED_FORMAT)
     parts = {group: task}
     for key in ("datasets", "sets"):
         parts |= {f"{group}.{key}.{name}": part for name, part in getattr(task, key, {}).items()}

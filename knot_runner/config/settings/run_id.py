@@ -33,7 +33,7 @@ def settings_record(settings: Settings) -> Config:
     record = without(dataclasses.asdict(settings), "notes")
     shares = record.pop("shares") or {}
     shares |= record.pop("held_out") or {}
-    if record["partition"] is not None:
+    if settings.partition is not None:
         record["partition"] |= dict.fromkeys(SHARE_KEYS) | shares
     return record
 
@@ -45,16 +45,17 @@ def run_id(record: Config) -> str:
 
 def counted_settings(record: Config) -> Config:
     """Return the settings in a run's ``record`` that can change its numbers."""
-    method = dict(record["method"])
-    family = family_of_algorithm(method["algorithm"])
-    if method["algorithm"] in family.settings:  # which settings of a plug-in have an effect is unknown
+    method = record["method"]
+    algorithm = method["algorithm"]
+    family = family_of_algorithm(algorithm)
+    if algorithm in family.settings:  # which settings of a plug-in have an effect is unknown
         method = _read_settings(method)
         if family.counted:
             method = load(family.counted)(method)
     counted = without(record, *NOT_IN_RUN_ID) | {"method": method}
     for group in LABELED:
         counted[group] = without(record.get(group) or {}, "name") or None
-    counted["plugins"] = [as_written(plugin) for plugin in record.get("plugins") or []]
+    counted["plugins"] = list(map(as_written, record.get("plugins") or []))
     if family.training == "rounds" and method.get("server_distillation") is None:
         counted["transfer"] = None  # not read
     if family.training == "rounds" and family.trains:
@@ -64,15 +65,19 @@ def counted_settings(record: Config) -> Config:
 
 def kind_of(task: Config) -> str:
     """Return the kind of a composed task, one of :data:`TASK_KINDS`."""
-    kind = str(task.get("kind", "texts"))
-    return kind if kind in TASK_KINDS else "texts"
+    kind = str(task.get("kind"))
+    if kind not in TASK_KINDS:
+        return "texts"
+    return kind
 
 
 def _read_settings(settings: Config) -> Config:
     """Return the settings of a method without :data:`UNREAD_KEYS`, at any depth."""
-    unread = {name for (key, value), names in UNREAD_KEYS.items() if settings.get(key) == value for name in names}
-    read = without(settings, *unread)
-    return {key: _read_settings(value) if isinstance(value, dict) else value for key, value in read.items()}
+    read = settings
+    for (key, value), names in UNREAD_KEYS.items():
+        if settings.get(key) == value:
+            read = without(read, *names)
+    return read | {key: _read_settings(part) for key, part in read.items() if isinstance(part, dict)}
 
 
 def _counted_hardware(hardware: Config) -> Config:
@@ -87,7 +92,9 @@ def _counted_hardware(hardware: Config) -> Config:
 def _not_null(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _not_null(part) for key, part in value.items() if part is not None}
-    return [_not_null(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_not_null(part) for part in value]
+    return value
 
 
 #: Pattern of the names of environment variables that hold secrets, and minimum length of a secret.

@@ -29,16 +29,18 @@ ABOVE_ZERO = Holds(lambda value: value > 0, "a number above 0")
 #: seed of a run, or of random draws for one data set
 Seed = Annotated[int, AtMost(2**63 - 1)]
 #: rounds, epochs, iterations, halvings: larger numbers would take forever
-StepsOrNone = Annotated[int, AtMost(10**6), NOT_NEGATIVE]
-Steps = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
+UpToMillion = Annotated[int, AtMost(10**6)]
+StepsOrNone = Annotated[UpToMillion, NOT_NEGATIVE]
+Steps = Annotated[UpToMillion, AT_LEAST_ONE]
 #: clients, shards, clusters
-Parties = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
+Parties = Steps
 #: numbers of examples, points or texts, in a batch or in total
-ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
-Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
-Several = Annotated[int, AtMost(10**8), at_least(2)]
+ItemCount = Annotated[int, AtMost(10**8)]
+ItemsOrNone = Annotated[ItemCount, NOT_NEGATIVE]
+Items = Annotated[ItemCount, AT_LEAST_ONE]
+Several = Annotated[ItemCount, at_least(2)]
 #: maximum number of examples to keep of a data set; at least 10
-MaxExamples = Annotated[int, AtMost(10**8), at_least(10)]
+MaxExamples = Annotated[ItemCount, at_least(10)]
 #: tokens of a text, including [CLS] and [SEP]
 Tokens = Annotated[int, between(8, 512)]
 #: units or channels of one layer, words of a vocabulary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ from knot_runner.config.settings.sizes import (
     Depth,
     Fraction,
     FractionOrNone,
+    ItemCount,
     MaxExamples,
     ProportionOrNone,
     Seed,
@@ -19,7 +21,7 @@ from knot_runner.config.settings.sizes import (
     Tokens,
     at_least,
 )
-from knot_runner.config.strict import AtMost, require
+from knot_runner.config.strict import require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
@@ -35,17 +37,18 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the data sets and text files in ``missing`` (error, stop, skip, or names) that may be absent."""
     if isinstance(missing, list):
         return missing
-    return optional if missing == "skip" else []
+    if missing == "skip":
+        return optional
+    return []
 
 
 def check_missing(missing: str | list[str], known: Collection[str]) -> None:
     """Check that the names in ``missing`` are in ``known``, the data sets and files that may be missing."""
-    for name in missing if isinstance(missing, list) else []:
-        require(
-            name in known,
-            "missing",
-            f"no data set or file that may be missing is called {name!r}{nearest(name, known)}",
-        )
+    if not isinstance(missing, list):
+        return
+    for name in missing:
+        problem = f"no data set or file that may be missing is called {name!r}{nearest(name, known)}"
+        require(name in known, "missing", problem)
 
 
 def check_labels(key: str, names: list[str], coordinates: list[list[float]] | None) -> None:
@@ -53,16 +56,13 @@ def check_labels(key: str, names: list[str], coordinates: list[list[float]] | No
     require(2 <= len(names) == len(set(names)), key, f"expected at least two different names, got {names}")
     if coordinates is None:
         return
-    sizes = {len(point) for point in coordinates}
+    sizes = set(map(len, coordinates))
     fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
     got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
     require(fits, "coordinates", f"expected {len(names)} points of equal dimension, one per label, got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
-    require(
-        not equal,
-        "coordinates",
-        f"each label needs its own point, but points are shared by the labels {', '.join(equal)}",
-    )
+    problem = f"each label needs its own point, but points are shared by the labels {', '.join(equal)}"
+    require(not equal, "coordinates", problem)
 
 
 @dataclass
@@ -93,7 +93,7 @@ class File:
     #: column -> required value; other rows are ignored
     where: dict[str, Any] = field(default_factory=dict)
     #: expected number of rows in the file; null: unchecked
-    rows: Annotated[int, AtMost(10**8)] | None = None
+    rows: ItemCount | None = None
 
 
 @dataclass
@@ -114,9 +114,9 @@ class TextColumns:
     def __post_init__(self) -> None:
         require(self.dialogue != [], "dialogue", "expected a column name. Use null if the data have no dialogues")
         for name, column in self.clients.items():
-            require(column != [], f"clients.{name}", "expected a column name. Set one, or remove this key")
-        for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
-            require(False, f"clients.{name}", f"'{name}' is a built-in value of partition.by. Use another name")
+            key, problem = f"clients.{name}", f"'{name}' is a built-in value of partition.by. Use another name"
+            require(column != [], key, "expected a column name. Set one, or remove this key")
+            require(name not in ("user", "file", "dialogue"), key, problem)
 
 
 @dataclass
@@ -137,12 +137,10 @@ class LocalSource:
     delimiter: str = ","
 
     def __post_init__(self) -> None:
-        fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
-        require(
-            fits, "delimiter", f"expected one character (for example a comma, semicolon or tab), got {self.delimiter!r}"
-        )
-        fits = self.format == "csv" or self.delimiter == ","
-        require(fits, "delimiter", "only format=csv has a delimiter. Remove it")
+        problem = f"expected one character (for example a comma, semicolon or tab), got {self.delimiter!r}"
+        require(len(self.delimiter) == 1 and self.delimiter not in '"\r\n ', "delimiter", problem)
+        is_read = self.format == "csv" or self.delimiter == ","
+        require(is_read, "delimiter", "only format=csv has a delimiter. Remove it")
 
 
 @dataclass
@@ -168,7 +166,7 @@ class EmbeddedSource:
     """Generated text."""
 
     #: number of texts
-    rows: Annotated[int, AtMost(10**8), at_least(20)]
+    rows: Annotated[ItemCount, at_least(20)]
     #: vocabulary of the texts
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1
@@ -254,7 +252,7 @@ class TaskSettings:
     def __post_init__(self) -> None:
         require("local" in [data.role for data in self.datasets.values()], "datasets", "no data set has role=local")
         for data in self.datasets.values():
-            data.labels = data.labels or {name: name for name in self.labels.names}
+            data.labels = data.labels or dict(zip(self.labels.names, self.labels.names, strict=True))
         check_missing(self.missing, self._removable())
 
     @property
@@ -264,7 +262,10 @@ class TaskSettings:
         return [name for name in missing_names(self.missing, self.optional) if name in known]
 
     def _removable(self) -> list[str]:
-        names = [name for name, data in self.datasets.items() if data.role == "local"]
-        sources = [data.local for data in self.datasets.values() if data.local is not None]
-        files = [file.path for source in sources for split in source.files.values() for file in split]
-        return [*names, *dict.fromkeys(files)]
+        names, paths = [], []
+        for name, data in self.datasets.items():
+            if data.role == "local":
+                names.append(name)
+            if data.local is not None:
+                paths += [file.path for file in itertools.chain(*data.local.files.values())]
+        return [*names, *dict.fromkeys(paths)]

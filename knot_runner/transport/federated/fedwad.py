@@ -53,9 +53,9 @@ class Client:
             measure = Measure(noisy_points(measure.points, t, self._options.privacy, rng), measure.weights)
         if not trace:
             return Message(measure)
-        # an exact measure lies on a geodesic, so its distance to the samples follows from W_2
-        exact = self._options.mode == "exact"
-        remainder = (1 - t) * distance if exact else wasserstein(measure, self._samples)
+        remainder = (1 - t) * distance  # an exact measure lies on a geodesic
+        if self._options.mode != "exact":
+            remainder = wasserstein(measure, self._samples)
         sent = self._released(distance, "distance", iteration), self._released(remainder, "remainder", iteration)
         return Message(measure, *sent)
 
@@ -102,8 +102,8 @@ def federated_distance(
     initial points and for the server's t if t is random.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
-    xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
-    supports, server_only, totals, sums, measures = [], [], [], [], [xi]
+    xi = start = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
+    supports, server_only, values, sums, measures = [], [], [], [], []
     for k in range(1, options.iterations + 1):
         first, second = mu.interpolated(xi, k, trace), nu.interpolated(xi, k, trace)
         xi, apart = server.next_measure(first, second, place(options.t, draws, "server", "t", k), options.mode)
@@ -111,15 +111,16 @@ def federated_distance(
         if options.t != "random":
             server_only.append(server.server_only(apart, options.t))
         if trace:
-            totals.append(server.total(first, second))
+            values.append(server.total(first, second))  # of the measure before this iteration
             sums.append(first.remainder + apart + second.remainder)
             measures.append(xi)
     value = server.total(mu.distance(xi), nu.distance(xi))
-    releases = options.iterations + 1 + 2 * options.iterations * trace
-    spent = compose_privacy(options.privacy, releases) if options.privacy else None
-    if not trace:
-        return FederatedDistance(value, xi, supports, server_only, spent, [], [], [])
-    values = [*totals[1:], value]  # the distances sent in iteration k are those of xi^(k-1)
+    if trace:
+        values, measures = [*values[1:], value], [start, *measures]
+    spent = None
+    if options.privacy:
+        releases = options.iterations + 1 + 2 * options.iterations * trace
+        spent = compose_privacy(options.privacy, releases)
     return FederatedDistance(value, xi, supports, server_only, spent, values, sums, measures)
 
 

@@ -45,7 +45,10 @@ class Measure:
         if self.weights is None:
             return
         weights = np.asarray(self.weights)
-        weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
+        kind = np.float64
+        if np.issubdtype(weights.dtype, np.integer):
+            kind = np.int64
+        weights = weights.astype(kind)
         if weights.shape != (self.size,):
             text = f"expected shape ({self.size},), one number per point, got {weights.shape}"
             raise UserError(text, "weights")
@@ -63,7 +66,9 @@ class Measure:
         """Return the masses as integers, int64 [n]; None if the weights are not of an integer type."""
         if self.weights is None:
             return np.ones(self.size, dtype=np.int64)
-        return self.weights if self.weights.dtype == np.int64 else None
+        if self.weights.dtype != np.int64:
+            return None
+        return self.weights
 
     def masses(self) -> ndarray:
         """Return the masses, float64 [n], with sum 1.
@@ -99,7 +104,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, fl
     return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 
 
-#: Smaller plan entries are rounding errors, if masses are not counts and sum to 1.
+#: Smaller plan entries are rounding errors of masses with sum 1. Between counts, entries are integers.
 _ROUNDING = 1e-14
 
 
@@ -138,11 +143,11 @@ def interpolate(
     if mode == "approximate":
         means = (plan @ second.points) / plan.sum(1, keepdims=True)
         return Measure((1 - t) * first.points + t * means, first.weights), distance
-    counted = first.counts is not None and second.counts is not None
-    rows, columns = np.nonzero(plan > (0.0 if counted else _ROUNDING))
+    rows, columns = np.nonzero(plan > _ROUNDING)
     points, weights = (1 - t) * first.points[rows] + t * second.points[columns], plan[rows, columns]
-    if counted:  # divided by the greatest common divisor
+    if first.counts is not None and second.counts is not None:
         counts = weights.astype(np.int64)
-        counts //= np.gcd.reduce(counts)
-        weights = None if (counts == 1).all() else counts
+        weights = counts // np.gcd.reduce(counts)
+        if (weights == 1).all():
+            weights = None
     return Measure(points, weights), distance

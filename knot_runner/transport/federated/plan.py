@@ -40,6 +40,12 @@ def squared_distances(x: ndarray, y: ndarray) -> ndarray:
     return np.maximum(norms - 2 * (x @ y.T), 0.0)
 
 
+def check_finite(values: ndarray) -> None:
+    """Raise :class:`UserError` unless all ``values`` are finite."""
+    if not np.isfinite(values).all():
+        raise UserError("the distances are not finite, since the values are too large", "samples")
+
+
 def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = None) -> tuple[ndarray, float]:
     """Return the plan of lowest total cost, shape [n, m], from masses a [n] to masses b [m], and this total cost.
 
@@ -51,8 +57,7 @@ def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = No
 
     Warns with RuntimeWarning if the maximum number of pivots was reached. The plan is then not optimal.
     """
-    if not np.isfinite(cost).all():
-        raise UserError("the distances are not finite, since the values are too large", "samples")
+    check_finite(cost)
     n, m = cost.shape
     unit = 1.0
     if a is None or b is None:

@@ -24,6 +24,7 @@ import math
 
 import numpy as np
 from numpy import ndarray
+from numpy.random import Generator
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -60,13 +61,13 @@ def clip_to_ball(points: ndarray, radius: float) -> ndarray:
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
 
 
-def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: np.random.Generator) -> ndarray:
+def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Generator) -> ndarray:
     """Add noise to the points [S, d] of an approximate interpolating measure at ``t``."""
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
 
 
-def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: np.random.Generator) -> float:
+def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: Generator) -> float:
     """Add noise to a distance that was computed from a client's own samples, and clip negative results to 0.
 
     ``heaviest`` is the largest mass of a sample.
@@ -75,7 +76,7 @@ def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, r
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))
 
 
-def _noise(shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings, rng: np.random.Generator) -> ndarray:
+def _noise(shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings, rng: Generator) -> ndarray:
     return rng.standard_normal(shape) * (sensitivity * noise_multiplier(privacy.epsilon, privacy.delta))
 
 

@@ -35,7 +35,9 @@ class Message:
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
     """Return the position of an interpolation on the geodesic: ``t``, or a draw from U(0, 1) seeded by ``names``."""
-    return float(draws(*names).random()) if t == "random" else float(t)
+    if t == "random":
+        t = draws(*names).random()
+    return float(t)
 
 
 def next_measure(

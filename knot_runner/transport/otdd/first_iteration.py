@@ -76,8 +76,8 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
-        first, second = ((1 - at[:, side]) * weights + at[:, side] * np.eye(3)[1 + side] for side in (0, 1))
-        weights = (1 - at[:, 2]) * second + at[:, 2] * first
+        near = (1 - at[:, :2]) * weights[:, None] + at[:, :2] * np.eye(3)[1:]  # of the clients' measures
+        weights = (1 - at[:, 2]) * near[:, 1] + at[:, 2] * near[:, 0]
     places = np.concatenate([np.zeros((len(pairs), 1), int), 1 + pairs], 1)
     pair_products = products[places[:, :, None], places[:, None, :]]
     apart = weights[:, None] - np.eye(3)[1:]
@@ -130,17 +130,23 @@ def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, see
     return FirstIteration(float(spread), plan @ rows * (len(start) / len(rows)), heights)
 
 
-@dataclass(frozen=True, eq=False)
 class LabelProducts:
     """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
 
     ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
     zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
+
+    Args:
+        tables: The classes of each set.
+        start: The label parts [S, L] of the first points.
     """
 
-    gram: ndarray
-    begins: ndarray
-    counts: ndarray
+    def __init__(self, tables: Sequence[ClassTable], start: ndarray) -> None:
+        stacked = np.concatenate([start, *(table.vectors for table in tables)])
+        self.counts = np.array([len(table.labels) for table in tables])
+        self.begins = len(start) + np.cumsum(self.counts) - self.counts
+        self.gram = np.zeros((len(stacked) + 1, len(stacked) + 1))
+        self.gram[:-1, :-1] = stacked @ stacked.T
 
     def of_pairs(self, pairs: ndarray) -> ndarray:
         """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
@@ -154,15 +160,6 @@ class LabelProducts:
         first = np.tile(np.arange(self.begins[0]), (len(pairs), 1))
         basis = np.concatenate([first, slots.reshape(len(pairs), -1)], 1)
         return self.gram[basis[:, :, None], basis[:, None, :]]
-
-
-def label_products(tables: Sequence[ClassTable], start: ndarray) -> LabelProducts:
-    """Return the label products of all sets; ``start`` [S, L]: the label parts of the first points."""
-    stacked = np.concatenate([start, *(table.vectors for table in tables)])
-    counts = np.array([len(table.labels) for table in tables])
-    gram = np.zeros((len(stacked) + 1, len(stacked) + 1))
-    gram[:-1, :-1] = stacked @ stacked.T
-    return LabelProducts(gram, len(start) + np.cumsum(counts) - counts, counts)
 
 
 #: Largest number of sets in a block.

@@ -19,9 +19,10 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import OtddSettings
-from knot_runner.transport.federated.plan import optimal_plan, squared_distances
+from knot_runner.transport.federated.plan import check_finite, optimal_plan, squared_distances
 from knot_runner.transport.otdd.first_iteration import (
     FirstIteration,
+    LabelProducts,
     Tile,
     about_mean,
     augmented_rows,
@@ -30,7 +31,6 @@ from knot_runner.transport.otdd.first_iteration import (
     draw_times,
     first_iteration,
     first_points,
-    label_products,
     mean_products,
     mean_terms,
 )
@@ -44,6 +44,8 @@ from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 PARALLEL_FROM = 5e7
 
 SetPair = tuple[int, int]
+#: Function of a task and the shared arrays.
+Work = Callable[[Any, list[ndarray]], Any]
 
 
 def computed_distances(
@@ -63,34 +65,27 @@ def computed_distances(
         raise UserError(f"all data sets must have the same number of features, got {sorted(features)}", "samples")
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
-    left = [pairs for pairs in tiles if any(pair not in known for pair in pairs)]
-    for pairs, values in _computed(sets, options, seed, workers, left):
-        yield {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
-
-
-def _computed(
-    sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[list[SetPair]]
-) -> Iterator[tuple[list[SetPair], list[float]]]:
-    """Yield the pairs and values of each of ``tiles`` when the tile is finished."""
+    tiles = [pairs for pairs in tiles if not known.keys() >= set(pairs)]
     if not tiles:
         return
     rows, means = _rows(sets, options)
     with threadpool_limits(1, "blas"):
-        prepared = [_prepared(own, samples.labels, options, seed) for own, samples in zip(rows, sets, strict=True)]
-    tables, openings = zip(*prepared, strict=True)
-    if options.solver == "exact":
-        work, tasks = _exact, ((pairs, {number: tables[number] for number in np.unique(pairs)}) for pairs in tiles)
-    else:
-        work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
-    entries = _plan_entries(max(map(len, rows)), sum(map(len, tiles)), options)
-    for index, values in run_tasks(work, tasks, rows, min(workers, len(tiles)) if entries > PARALLEL_FROM else 1):
-        _check_finite(values)
-        yield tiles[index], values.tolist()
+        tables = [_class_table(own, samples.labels, options) for own, samples in zip(rows, sets, strict=True)]
+        if options.solver == "exact":
+            work, tasks = _exact, ((pairs, _of_sets(tables, pairs)) for pairs in tiles)
+        else:
+            openings = [
+                first_iteration(own, about_mean(table), options, seed) for own, table in zip(rows, tables, strict=True)
+            ]
+            work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
+    if _plan_entries(largest, sum(map(len, tiles)), options) <= PARALLEL_FROM:
+        workers = 1
+    for index, values in run_tasks(work, tasks, rows, min(workers, len(tiles))):
+        check_finite(values)
+        yield {pair: value for pair, value in zip(tiles[index], values.tolist(), strict=True) if pair not in known}
 
 
-def run_tasks(
-    work: Callable[[Any, list[ndarray]], Any], tasks: Iterable[Any], arrays: list[ndarray], workers: int
-) -> Iterator[tuple[int, Any]]:
+def run_tasks(work: Work, tasks: Iterable[Any], arrays: list[ndarray], workers: int) -> Iterator[tuple[int, Any]]:
     """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
 
     The tasks run in ``workers`` processes that share ``arrays``; with one worker, in this process. Exceptions of
@@ -109,7 +104,7 @@ def run_tasks(
             yield index, result
 
 
-def _prepare(_: Send, work: Callable[[Any, list[ndarray]], Any], shared: SharedArrays) -> Handler:
+def _prepare(_: Send, work: Work, shared: SharedArrays) -> Handler:
     """Limit a worker to one thread, and return the function that runs a task."""
     threadpool_limits(1, "blas")
     arrays = shared.arrays()
@@ -122,28 +117,33 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[ndarr
     For FedWaD, the rows are in ``options.precision``, relative to each set's mean. The exact solver always uses
     float64, and centers each pair separately.
     """
-    exact = options.solver == "exact"
-    dtype = np.dtype("float64" if exact else options.precision)
-    with np.errstate(over="ignore", invalid="ignore"):  # _prepared raises for values that are not finite
+    dtype = np.dtype(options.precision)
+    with np.errstate(over="ignore", invalid="ignore"):  # _class_table raises for values that are not finite
         means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
-        centers = np.zeros_like(means) if exact else means
+        centers = means
+        if options.solver == "exact":
+            dtype, centers = np.dtype("float64"), np.zeros_like(means)
         return [augmented_rows(samples, dtype, mean) for samples, mean in zip(sets, centers, strict=True)], means
 
 
 def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
     """Return the approximate number of entries of the transport plans of all pairs."""
-    steps = samples if options.solver == "exact" else 2 * options.fedwad.iterations * options.fedwad.support
-    return pairs * samples * steps
+    if options.solver == "exact":
+        return pairs * samples**2
+    return pairs * samples * 2 * options.fedwad.iterations * options.fedwad.support
 
 
-def _prepared(
-    rows: ndarray, labels: ndarray, options: OtddSettings, seed: int
-) -> tuple[ClassTable, FirstIteration | None]:
-    """Return the class statistics of one set and, for the federated solver, the set's first iteration."""
+def _class_table(rows: ndarray, labels: ndarray, options: OtddSettings) -> ClassTable:
+    """Return the class statistics of one set."""
     with np.errstate(over="ignore"):
-        _check_finite(np.vdot(rows, rows))
-    table = class_table(LabeledSamples(rows[:, : -len(np.unique(labels))], labels), options.covariance, options.part)
-    return table, None if options.solver == "exact" else first_iteration(rows, about_mean(table), options, seed)
+        check_finite(np.vdot(rows, rows))
+    samples = LabeledSamples(rows[:, : -len(np.unique(labels))], labels)
+    return class_table(samples, options.covariance, options.part)
+
+
+def _of_sets(values: Sequence[Any], pairs: list[SetPair]) -> dict[int, Any]:
+    """Return the ``values`` of the sets in ``pairs``, by the number of the set."""
+    return {number: values[number] for number in np.unique(pairs)}
 
 
 def _tasks(
@@ -160,15 +160,14 @@ def _tasks(
     of_features, of_labels = np.split(centered(start), [features], axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
         between = mean_products(start, means, tables)
-        labels = label_products([about_mean(table) for table in tables], of_labels)
-    _check_finite(labels.gram)
-    _check_finite(between)
+        labels = LabelProducts(list(map(about_mean, tables)), of_labels)
+    check_finite(labels.gram)
+    check_finite(between)
     for listed in tiles:
         pairs = np.array(listed)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in listed])
-        known = {number: openings[number] for number in np.unique(pairs)}
         gram = labels.of_pairs(pairs).astype(options.precision)
-        yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
+        yield Tile(pairs, times, of_features, _of_sets(openings, listed), gram, mean_terms(pairs, times, between))
 
 
 def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[ndarray]) -> ndarray:
@@ -190,8 +189,3 @@ def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) ->
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]
     return optimal_plan(cost)[1]
-
-
-def _check_finite(values: ndarray) -> None:
-    if not np.isfinite(values).all():
-        raise UserError("the distances are not finite, since the values are too large", "samples")

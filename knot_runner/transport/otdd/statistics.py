@@ -79,7 +79,8 @@ def _class_vector(points: ndarray, covariance: Covariance, part: CovarianceForm)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
     if part == "diagonal":
         spread = np.einsum("ij,ij->j", scatter, scatter)
-        spread = np.sqrt(spread + RIDGE) if covariance == "sqrt_frobenius" else spread
+        if covariance == "sqrt_frobenius":
+            spread = np.sqrt(spread + RIDGE)
     elif covariance == "sigma_frobenius":
         spread = scatter.T @ scatter
     else:
@@ -94,11 +95,13 @@ def _root(scatter: ndarray, part: CovarianceForm) -> ndarray:
     eigenvalues of the small matrix S S^T, and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.
     """
     n, d = scatter.shape
-    base = RIDGE**0.5
-    small = n < d
-    values, vectors = np.linalg.eigh(scatter @ scatter.T if small else scatter.T @ scatter)
-    roots = np.sqrt(np.maximum(values, 0) + RIDGE)
-    directions, weights = (scatter.T @ vectors, 1 / (roots + base)) if small else (vectors, roots)
+    factor, base = scatter, 0.0
+    if n < d:
+        factor, base = scatter.T, RIDGE**0.5
+    values, directions = np.linalg.eigh(factor.T @ factor)
+    weights = np.sqrt(np.maximum(values, 0) + RIDGE)
+    if n < d:
+        directions, weights = factor @ directions, 1 / (weights + base)
     if part == "root_diagonal":
-        return directions**2 @ weights + (base if small else 0.0)
-    return (directions * weights) @ directions.T + (base * np.eye(d) if small else 0.0)
+        return directions**2 @ weights + base
+    return (directions * weights) @ directions.T + base * np.eye(d)

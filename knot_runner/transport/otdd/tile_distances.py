@@ -56,7 +56,7 @@ class TileProblem:
 
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
     """Return the squared sum of the two final distances of each pair after K iterations, float64, shape [m]."""
-    heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
+    heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
     for iteration in range(1, tile.times.shape[1]):
@@ -88,8 +88,12 @@ def _move(problem: TileProblem, points: ndarray, means: ndarray, t: float, side:
     points[:, problem.columns(side, client)] += t * means[:, problem.features :]
 
 
-def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
-    """Return inner products of the pairs' points with the client's samples, labels included: [pairs, S, n]."""
+def _plans(problem: TileProblem, client: int, points: ndarray) -> tuple[ndarray, ndarray]:
+    """Return the optimal plans of ``client``'s pairs, and the scores that they maximize, each [pairs, S, n].
+
+    The scores are inner products of the pairs' points with the client's samples, labels included. The columns of a plan
+    sum to 1. The search starts from the last heights.
+    """
     features = problem.features
     rows = problem.rows[client]
     parts = problem.parts(client)
@@ -99,15 +103,11 @@ def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
         columns = problem.columns(side, client)
         products = problem.gram[at][:, columns.start - features : columns.stop - features]
         weight[:, features:] = points[at, :, features:] @ products
-    return (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
-
-
-def _plans(problem: TileProblem, client: int, scores: ndarray) -> ndarray:
-    """Return optimal plans whose columns sum to 1, shape [pairs, S, n], starting from the last heights."""
+    scores = (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
     plans = np.empty_like(scores)
-    for index, (at, side) in enumerate(problem.parts(client)):
+    for index, (at, side) in enumerate(parts):
         problem.heights[at, side] = best_plan(scores[index], problem.heights[at, side], plans[index])
-    return plans
+    return plans, scores
 
 
 def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray, iteration: int) -> None:
@@ -116,7 +116,7 @@ def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray,
     ``points``: the server's measures. Initially, ``near[0]`` and ``near[1]`` both equal ``points``.
     """
     rows = problem.rows[client]
-    plans = _plans(problem, client, _scores(problem, client, points))
+    plans, _ = _plans(problem, client, points)
     flat = plans.reshape(-1, len(rows))
     if plans.shape[1] >= SPARSE_FROM:
         flat = csr_array(flat)
@@ -148,8 +148,7 @@ def _values(problem: TileProblem, points: ndarray) -> ndarray:
     norms += np.einsum("msb,msb->m", labels @ problem.gram, labels, dtype=np.float64)
     sums = np.zeros(len(points))
     for client in np.unique(problem.tile.pairs):
-        scores = _scores(problem, client, points)
-        plans = _plans(problem, client, scores)
+        plans, scores = _plans(problem, client, points)
         for plan, score, (at, side) in zip(plans, scores, problem.parts(client), strict=True):
             gain = np.vdot(plan, score) / scores.shape[2]
             about_means = norms[at] / points.shape[1] + problem.tile.openings[client].spread - 2 * gain

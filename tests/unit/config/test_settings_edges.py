@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from knot_runner import compose
+from knot_runner.config.settings.methods.knot import SinkhornSettings
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings, MlpSettings
 from knot_runner.config.settings.partition import Pairs
 from knot_runner.config.strict import build
-from knot_runner.transport import Solver
 from tests.golden.messages import refuses
 
 
@@ -28,8 +28,8 @@ def parts() -> dict[str, Any]:
         "mlp": MlpSettings("mlp", "mlp", [4], "logits"), "pairs": Pairs("pairs", 4, [[0, 1], [2, 3]]),
         "cnn": CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1)], [6], "logits"),
         "training": federated.settings.training, "partition": federated.settings.partition,
-        "method": federated.method, "server": federated.method.server, "solver": Solver("newton", 1e-3, 1e-6, 0.5),
-        "exact": Solver("exact", 0.0, 1e-6, 0.5),
+        "method": federated.method, "server": federated.method.server,
+        "loss": SinkhornSettings("sinkhorn", "newton", 1e-3, 1e-6, 0.5),
     }  # fmt: skip
 
 
@@ -53,9 +53,9 @@ EDGES = [
     ("labels", "coordinates", [], [[[0.0]]]), ("labels", "names", [], [["a"]]),
     ("soup", "alphas", [[0.5], [0.0, 1.0]], [[]]), ("mlp", "hidden", [[], [1]], [[0], [3, 0]]),
     ("cnn", "hidden", [[], [1]], [[0], [3, 0]]), ("cnn", "convs", [], [[]]), ("pairs", "num_clients", [4, 5], [3]),
-    ("solver", "name", ["geomloss"], ["sinkhorn"]), ("exact", "name", ["line", "tree"], ["newton", "geomloss"]),
-    ("solver", "epsilon", [1e-4], [0.9e-4]), ("solver", "scaling", [1e-3, 0.999], [0.0, 1.0]),
-    ("solver", "tolerance", [1e-12, 1e-3], [0.9e-12, 1.1e-3]),
+    ("loss", "solver", ["geomloss", "exact", None], ["sinkhorn"]),
+    ("loss", "epsilon", [1e-4], [0.9e-4]), ("loss", "scaling", [1e-3, 0.999], [0.0, 1.0]),
+    ("loss", "tolerance", [1e-12, 1e-3], [0.9e-12, 1.1e-3]),
     ("pairs", "groups", [[[0], [1]]], [[[0, 1], []], [[0, 1], [1]], [[0, 1]]]),
 ]  # fmt: skip
 

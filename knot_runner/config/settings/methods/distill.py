@@ -26,18 +26,24 @@ from knot_runner.util.config_yaml import Config
 
 
 @dataclass
-class StatisticsSynthesis:
-    """Optimizes images to match the teacher's BatchNorm statistics (DeepInversion, Yin et al. 2020)."""
+class _Synthesis:
+    """Keys of all kinds of synthesis."""
 
     kind: str
     #: number of images
     images: Items
-    #: images per batch, which share statistics
+    #: images per batch (kinds statistics and records) or per step
     batch_size: Items
-    #: Adam steps per batch
+    #: Adam steps, per batch for kinds statistics and records
     steps: Steps
-    #: learning rate for pixels
+    #: learning rate, of pixels or of the generator
     lr: Positive
+
+
+@dataclass
+class StatisticsSynthesis(_Synthesis):
+    """Optimizes images to match the teacher's BatchNorm statistics (DeepInversion, Yin et al. 2020)."""
+
     #: weight of the cross-entropy with the intended class
     label: NotNegative
     #: weight of the distance to the running statistics
@@ -49,23 +55,14 @@ class StatisticsSynthesis:
 
 
 @dataclass
-class RecordsSynthesis:
+class RecordsSynthesis(_Synthesis):
     """Optimizes images to match recorded activations (Lopes et al. 2017)."""
 
-    kind: str
     #: records per class: moments of the logits (top), also of all named layers (all), or means and principal axes of
     #: all named layers (spectral)
     records: Literal["top", "all", "spectral"]
     #: spectral: principal axes per layer and class
     components: Items
-    #: number of images
-    images: Items
-    #: images per batch
-    batch_size: Items
-    #: Adam steps per batch
-    steps: Steps
-    #: learning rate for pixels
-    lr: Positive
     #: weight of the total variation
     tv: NotNegative
     #: weight of the squared pixels
@@ -73,18 +70,9 @@ class RecordsSynthesis:
 
 
 @dataclass
-class GeneratorSynthesis:
+class GeneratorSynthesis(_Synthesis):
     """Trains an image generator on the teacher's responses (DAFL, Chen et al. 2019)."""
 
-    kind: str
-    #: number of images
-    images: Items
-    #: images per step
-    batch_size: Items
-    #: Adam steps
-    steps: Steps
-    #: learning rate
-    lr: Positive
     #: noise dimension
     latent: Width
     #: channels of the generator
@@ -242,6 +230,7 @@ def counted_teachers(method: Config) -> Config:
     """
     teachers = []
     for teacher in method["teachers"]:
-        is_run = isinstance(teacher, dict) and teacher.get("kind") == "run"
-        teachers.append({key: teacher[key] for key in ("kind", "run", "weights")} if is_run else teacher)
+        if isinstance(teacher, dict) and teacher.get("kind") == "run":
+            teacher = without(teacher, "name", "folder", "model")
+        teachers.append(teacher)
     return without(method, "teacher") | {"teachers": teachers}

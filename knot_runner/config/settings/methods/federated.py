@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from knot_runner.config.settings.sizes import (
     Fraction,
@@ -15,9 +15,10 @@ from knot_runner.config.settings.sizes import (
     ProportionOrNone,
     Steps,
     Temperature,
+    UpToMillion,
     require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, late, require
+from knot_runner.config.strict import late, require
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.methods.personalization import PersonalizationSettings
@@ -37,7 +38,7 @@ class FederatedTraining:
     #: R: number of rounds
     rounds: Steps
     #: C: number of clients (at most all of them), a share up to 1.0, or all
-    clients_per_round: Annotated[int, AtMost(10**6)] | float | Literal["all"]
+    clients_per_round: UpToMillion | float | Literal["all"]
     #: E: local epochs per round
     local_epochs: Steps
     #: B: examples per step
@@ -72,12 +73,9 @@ class FederatedTraining:
         if self.clients_per_round == "all":
             self.clients_per_round = 1.0
         share = self.clients_per_round
-        right = share >= 1 if isinstance(share, int) else 0 < share <= 1
-        require(
-            right,
-            "clients_per_round",
-            f"expected a whole number of clients (at least 1) or a share with a decimal point in (0, 1.0], got {share}",
-        )
+        right = 0 < share <= 1 or (isinstance(share, int) and share > 1)
+        problem = "expected a whole number of clients (at least 1) or a share with a decimal point in (0, 1.0]"
+        require(right, "clients_per_round", f"{problem}, got {share}")
         require_sgd_momentum(self.optimizer, self.momentum)
         require(not self.stop_at_target or self.target is not None, "target", "required by stop_at_target, but not set")
 

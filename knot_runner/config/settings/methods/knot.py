@@ -18,6 +18,8 @@ class EntropySettings:
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
+#: Name of a transport solver; null selects one by the labels.
+SolverName = Literal["newton", "geomloss", "exact", "line", "tree"] | None
 #: Entropy regularization, relative to the cost; largest marginal error of the Newton solver.
 Epsilon = Annotated[float, at_least(1e-4, " (for epsilon 0, use solver=exact)")]
 Tolerance = Annotated[float, between(1e-12, 1e-3)]
@@ -30,7 +32,7 @@ class SinkhornSettings:
     name: str
     #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
     #: (images without coordinates), otherwise newton
-    solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
+    solver: SolverName
     #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: Epsilon
     #: newton: largest marginal error

@@ -92,9 +92,10 @@ class SoupSettings(TuningSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(len(self.alphas) > 0, "alphas", "expected a list of at least one number, such as [0, 0.5, 1]")
-        low, high = (-1.0, MAX_ALPHA) if self.extrapolate else (0.0, 1.0)
+        low, high, hint = 0.0, 1.0, ". To extrapolate, set extrapolate=true"
+        if self.extrapolate:
+            low, high, hint = -1.0, MAX_ALPHA, ""
         outside = [alpha for alpha in self.alphas if not low <= alpha <= high]
-        hint = "" if self.extrapolate else ". To extrapolate, set extrapolate=true"
         require(not outside, "alphas", f"expected numbers in [{low:g}, {high:g}], got {outside[:1]}{hint}")
 
 

@@ -67,16 +67,13 @@ class ServerDistillation:
     terms: Terms = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.terms:
-            self._require_of_terms()
         require_sgd_momentum(self.optimizer, self.momentum)
-
-    def _require_of_terms(self) -> None:
-        """Check that settings that ``terms`` replaces are not set."""
+        if not self.terms:
+            return
+        # settings that ``terms`` replaces are not set
         for key in ("student_temperature", "teacher_temperature"):
-            require(
-                getattr(self, key) == 1, key, "not supported with 'terms', which have their own temperatures. Use 1"
-            )
+            problem = "not supported with 'terms', which have their own temperatures. Use 1"
+            require(getattr(self, key) == 1, key, problem)
         require(self.ensemble == "logits", "ensemble", "'each' is not supported with 'terms'. Use 'logits'")
         require(not self.valid, "valid", "not supported with 'terms', only with 'loss'. Use 0")
         for name, options in self.terms.items():

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.knot import Epsilon, Tolerance
+from knot_runner.config.settings.methods.knot import Epsilon, SolverName, Tolerance
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Channels,
@@ -43,13 +43,10 @@ class _OfTaps:
     def __post_init__(self) -> None:
         if self.taps is None:
             return
-        require(
-            bool(self.taps),
-            "taps",
-            "expected at least one pair [tap of the student, tap of the teacher], or null for default pairs",
-        )
+        wanted = "[tap of the student, tap of the teacher]"
+        require(self.taps != [], "taps", f"expected at least one pair {wanted}, or null for default pairs")
         for pair in self.taps:
-            require(len(pair) == 2, "taps", f"expected pairs [tap of the student, tap of the teacher], got {pair}")
+            require(len(pair) == 2, "taps", f"expected pairs {wanted}, got {pair}")
 
 
 @dataclass
@@ -104,7 +101,7 @@ class SinkhornTermSettings:
     temperature: Temperature
     #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
     #: (images without coordinates), otherwise newton
-    solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
+    solver: SolverName
     #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: Epsilon
     #: newton: largest marginal error

@@ -54,12 +54,10 @@ class FedwadSettings:
     privacy: PrivacySettings | None = None
 
     def __post_init__(self) -> None:
-        right = self.t == "random" or 0 < self.t < 1
-        require(right, "t", f"expected 'random' or a number between 0 and 1, got {self.t}")
-        noised = self.privacy is not None and self.mode == "exact"
-        require(
-            not noised, "privacy", "requires mode=approximate, since exact interpolating measures reveal every sample"
-        )
+        problem = f"expected 'random' or a number between 0 and 1, got {self.t}"
+        require(self.t == "random" or 0 < self.t < 1, "t", problem)
+        problem = "requires mode=approximate, since exact interpolating measures reveal every sample"
+        require(self.privacy is None or self.mode == "approximate", "privacy", problem)
 
 
 @dataclass
@@ -79,9 +77,8 @@ class EncoderSettings:
     lr: Positive
 
     def __post_init__(self) -> None:
-        require(
-            min(self.sizes, default=0) >= 1, "sizes", f"expected at least one size, each at least 1, got {self.sizes}"
-        )
+        problem = f"expected at least one size, each at least 1, got {self.sizes}"
+        require(min(self.sizes, default=0) >= 1, "sizes", problem)
 
 
 @dataclass
@@ -142,12 +139,9 @@ class ClusteringSettings:
     otdd: OtddSettings
 
     def __post_init__(self) -> None:
-        right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
-        require(
-            bool(right),
-            "graph",
-            f"unknown graph {self.graph!r} (choose from none, affinity, or sparseN with a number N from 1 to 9999)",
-        )
+        known = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
+        names = "none, affinity, or sparseN with a number N from 1 to 9999"
+        require(bool(known), "graph", f"unknown graph {self.graph!r} (choose from {names})")
 
     @property
     def neighbors(self) -> int | None:

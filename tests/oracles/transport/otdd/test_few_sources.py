@@ -85,19 +85,3 @@ def test_settle_corrects_wrongly_settled_sinks():
     assert np.vdot(plan, scores) == pytest.approx(best_total(scores), rel=1e-12)
     np.testing.assert_allclose(plan.sum(1), 120, rtol=1e-12)
     np.testing.assert_allclose(plan.sum(0), 1, rtol=1e-12)
-
-
-def test_step_of_the_heights_solves_newtons_equations():
-    """Shares by softmax at eps = 1: the change of what sources give is diag(given) - P P^T times the step."""
-    heights = np.array([0.3, -0.2, 0.1])
-    lifted = scores_of(3) * 0.2
-    shares = np.exp(lifted + heights[:, None])
-    shares /= shares.sum(0)
-    given = shares.sum(1)
-    missing = 200 - given
-    step = small_support._newton_step(shares, given, missing)
-    assert abs(step.sum()) < 1e-9 and np.abs(step).max() < small_support.STRIDE
-    np.testing.assert_allclose((np.diag(given) - shares @ shares.T) @ step, missing, atol=1e-3)
-    far = small_support._newton_step(shares, given, 1e6 * missing)
-    assert np.abs(far).max() == pytest.approx(small_support.STRIDE)
-    np.testing.assert_allclose(far / np.linalg.norm(far), step / np.linalg.norm(step), rtol=1e-9)
