@@ -33,7 +33,7 @@ def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
     if isinstance(request, ReleaseRecords):
-        return artifact.info["released"]["bytes"]
+        return int(artifact.info["released"]["bytes"])
     return 0
 
 
@@ -80,10 +80,11 @@ class StageCounter:
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
         """Return the FLOPs of ``passes`` forward passes over all ``examples``."""
         info, length = self._store.get(*examples).info, 0
-        count = info.get("images")
         if network.reads_texts:
             count = info["texts"]
             length = math.ceil(info["tokens"] / count)
+        else:
+            count = info["images"]
         key = (repr(network), length)
         if key not in self._known:
             self._known[key] = example_flops(network, length)

@@ -41,7 +41,7 @@ def stacked_models(models: Sequence[ClientModel]) -> Tensors:
 
 def client_models(state: Tensors) -> list[ClientModel]:
     """Return the clients' models that a state holds; see :func:`stacked_models`."""
-    return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
+    return list(map(ClientModel, state["theta/weights"], state["theta/buffers"]))
 
 
 @dataclass(frozen=True)
