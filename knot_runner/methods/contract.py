@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
-from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, load
+from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
-from knot_runner.engine.federated.cohort import Trained
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining
     from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
     from knot_runner.methods.messages import Exchange
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 #: The number of the server, in requests that otherwise hold the number of a client.
 SERVER = -1
-#: The parts of a message by name. ``update`` [p]: the change of the shared parameters, a flat vector in the order of
-#: the layout.
+#: The parts of a message by name. ``update`` [p]: the change of the shared parameters, in the order of the layout.
 ClientMessage = dict[str, Tensor]
 #: Functions of a method. They return the requests of a round, a message, or the state and log entries after a fold.
 PlanFunction = Callable[..., "list[LocalTraining]"]
@@ -46,9 +44,9 @@ class FurtherWork:
     distillation: list[LocalTraining] = field(default_factory=list)
 
 
-def scored(row: dict[str, object]) -> dict[str, object]:
-    """Return ``row`` without the entries that are None, such as a validation score if no examples are held out."""
-    return {name: value for name, value in row.items() if value is not None}
+def entries_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the entries of ``state`` whose names begin with ``prefix``, under the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -99,9 +97,7 @@ class Sent:
     """A message that a client sends to the server.
 
     Attributes:
-        client: The client's number.
         examples: The number of the client's training examples.
-        parts: The tensors of the message, by name.
         facts: Values to log about the message, such as the norm.
         model: For a second message, the model whose outputs the message holds, if the server has this model.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
@@ -130,9 +126,7 @@ class Gathering:
     """The messages of a round, and how to reduce them to one mean.
 
     Attributes:
-        round: The round in which the messages arrive.
-        phase: 1 for messages after training; 2 for messages after the fold
-            (:class:`~knot_runner.methods.messages.Exchange`).
+        phase: 1 for messages after training; 2 after the fold (:class:`~knot_runner.methods.messages.Exchange`).
         sent: The messages, in client order. Each message is created when it is read.
         empty: A function that creates the message of a client that has trained nothing, with the same shapes.
         aggregation: ``weighted`` by training examples, or ``uniform``.
@@ -180,13 +174,11 @@ class Method:
         settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. The wrappers in
             :mod:`knot_runner.methods.around` set this attribute and those below.
-        reduce: ``(gathering) -> (mean, row)`` of messages; None:
-            :func:`knot_runner.methods.federated.averaging.mean_of`.
+        reduce: ``(gathering) -> (mean, row)`` of messages; None: ``averaging.mean_of``.
         facts: ``(rounds, rows) -> facts``: entries of the result.
         arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: ``plan``.
         begun: ``(state, work) -> state`` in which the client's work began, an earlier state if the client is late.
-        pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state at the end of the
-            round, and log entries about time.
+        pass_time: ``(config, before, after, federation, round) -> (state, row)`` at the end of the round.
         is_finished: See :class:`RoundMethod`.
     """
 
@@ -229,10 +221,8 @@ class RoundMethod:
     """The functions that the training loop calls in each round.
 
     ``init(config, federation) -> state``; ``plan(config, state, federation, round) -> requests``; ``fold(config, state,
-    federation, round, requests, outcomes) -> (state, row)``.
-
-    Define a method as a RoundMethod directly if its models are stored as artifacts. :mod:`knot_runner.methods.messages`
-    converts a federated :class:`Method` to a RoundMethod.
+    federation, round, requests, outcomes) -> (state, row)``. :mod:`knot_runner.methods.messages` converts a federated
+    :class:`Method` to a RoundMethod.
     """
 
     init: Callable[..., State]
@@ -242,8 +232,7 @@ class RoundMethod:
     one_model: bool = True
     #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
     exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
-    #: ``is_finished(config, state, federation, round)``: whether training is over, for methods in which a round without
-    #: requests can occur before the end. None: training is over when ``plan`` returns no requests.
+    #: ``(config, state, federation, round) -> bool``: whether training is over; None: if ``plan`` returns no requests
     is_finished: Callable[..., bool] | None = None
     facts: Callable[[int, list[State]], State] = nothing
 
@@ -253,10 +242,6 @@ class MethodTable(Table[Any]):
 
     An entry ``package.module:NAME`` is imported when the entry is first read, so a run imports only its own method.
     """
-
-    def __getitem__(self, name: str) -> Any:
-        entry = self.data[name]
-        return load(entry) if isinstance(entry, str) else entry
 
     def __setitem__(self, name: str, method: Method) -> None:
         super().__setitem__(name, method)
@@ -280,16 +265,15 @@ def _accepted(where: str, method: Method) -> Method:
         "fold_each": _fold_problem,
         "deployed": lambda model, *_: "None instead of a model" if model is None else "",
     }
-    functions: dict[str, Any] = {name: getattr(method, name) for name in problems}
-    for name, function in functions.items():
+    functions: dict[str, Any] = {}
+    for name, problem in problems.items():
+        function = getattr(method, name)
         if function not in (None, nothing):
-            functions[name] = checked(where, function, problems[name])
+            functions[name] = checked(where, function, problem)
     return replace(method, **functions)
 
 
 def _plan_problem(requests: Any, *_: object) -> str:
-    from knot_runner.engine.federated.cohort import LocalTraining
-
     if problem := unlike(requests, list, "a list of requests"):
         return problem
     wrong = [type(request).__name__ for request in requests if not isinstance(request, LocalTraining)]

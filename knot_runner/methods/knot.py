@@ -21,9 +21,8 @@ from knot_runner.config.settings.methods.knot import KnotSettings, TeachersSetti
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import scored
 from knot_runner.methods.losses import Distillation, check_loss_and_weighting, distillation
-from knot_runner.methods.party import PartyFederation, StageMethod, StageState, StoredParty
+from knot_runner.methods.party import PartyFederation, StageMethod, StageState, StoredParty, scored
 from knot_runner.methods.weighting import needs_bias, probability_bias
 from knot_runner.util.files import LogRow
 
@@ -42,7 +41,9 @@ def plan(
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(config, TeachersSettings):
         steps = [plan_teachers, plan_biases]
-    return steps[round](config, state, federation) if round < len(steps) else []
+    if round >= len(steps):
+        return []
+    return steps[round](config, state, federation)
 
 
 def fold(
@@ -53,16 +54,21 @@ def fold(
     state, row = deepcopy(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name, info, party = f"{artifact.stage}/{artifact.key}", artifact.info, request.party
+        score = info.get("best_score")
         if request.stage in ("local", "pretrain"):
-            state.weights[party], row[party] = name, info["best_score"]
+            state.weights[party], row[party] = name, score
         elif request.stage == "soft_labels":
-            splits = state.soft.setdefault(party, {})
-            splits["valid" if splits else "train"] = name  # requests are in this order
+            split = "train"
+            if party in state.soft:
+                split = "valid"  # requests are in this order
+            state.soft.setdefault(party, {})[split] = name
         elif request.stage == "bias":
             state.bias[party] = row[party] = probability_bias(artifact.tensors()["logits"])
         else:
-            state.student, state.selected_epoch, score = name, info["best_epoch"], info["best_score"]
-            row = {"epoch": state.selected_epoch, "loss": None if score is None else -score}
+            state.student, state.selected_epoch = name, info["best_epoch"]
+            row = {"epoch": state.selected_epoch}
+            if score is not None:
+                row["loss"] = -score
     if round == 0:
         state.before = state.student = state.weights[federation.server.name]
     return state, scored(row)
@@ -73,10 +79,8 @@ def plan_teachers(config: Any, state: StageState, federation: PartyFederation) -
 
     Teachers use the task's augmentation. The student does not, because soft labels are computed on original examples.
     """
-    return [
-        federation.supervised(party, "pretrain" if party == federation.server else "local")
-        for party in federation.teachers
-    ]
+    requests: list[StageRequest] = [federation.supervised(client, "local") for client in federation.clients]
+    return [*requests, federation.supervised(federation.server, "pretrain")]
 
 
 def plan_soft_labels(config: KnotSettings, state: StageState, federation: PartyFederation) -> list[StageRequest]:
@@ -84,12 +88,13 @@ def plan_soft_labels(config: KnotSettings, state: StageState, federation: PartyF
 
     If the weighting reads biases, also return requests for the random examples.
     """
-    requests: list[StageRequest] = [
-        _predict("soft_labels", party, state, examples)
-        for party in federation.teachers
-        for examples in _transfer_splits(federation).values()
-    ]
-    return requests + (plan_biases(config, state, federation) if needs_bias(config.weighting) else [])
+    requests: list[StageRequest] = []
+    for party in federation.teachers:
+        for examples in _transfer_splits(federation).values():
+            requests.append(_predict("soft_labels", party, state, examples))
+    if needs_bias(config.weighting):
+        requests += plan_biases(config, state, federation)
+    return requests
 
 
 def plan_biases(config: Any, state: StageState, federation: PartyFederation) -> list[StageRequest]:
@@ -101,13 +106,15 @@ def plan_biases(config: Any, state: StageState, federation: PartyFederation) -> 
 def plan_distillation(config: KnotSettings, state: StageState, federation: PartyFederation) -> list[StageRequest]:
     """Return the request that trains the student on the soft labels, starting from the global model (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
-    parts = {
-        split: StoredPart(examples, {name: ref_of(state.soft[name][split]) for name in teachers})
-        for split, examples in _transfer_splits(federation).items()
-    }
+    parts = {}
+    for split, examples in _transfer_splits(federation).items():
+        soft_labels = {name: ref_of(state.soft[name][split]) for name in teachers}
+        parts[split] = StoredPart(examples, soft_labels)
     total = sum(party.size for party in federation.teachers)
     shares = [party.size / total for party in federation.teachers]
-    biases = [state.bias[name] for name in teachers] if needs_bias(config.weighting) else None
+    biases = None
+    if needs_bias(config.weighting):
+        biases = [state.bias[name] for name in teachers]
     settings = Distillation(
         loss=config.loss,
         weighting=config.weighting,

@@ -98,13 +98,14 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, whe
     """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
-    solver = loss.solver if isinstance(loss, SinkhornSettings) else ""
-    if solver == "line" and len(points[0]) != 1:
+    if not isinstance(loss, SinkhornSettings):
+        return
+    if loss.solver == "line" and len(points[0]) != 1:
         raise UserError(
             "'line' requires labels that are points on a line, with one coordinate each. Use newton",
             f"{where}.loss.solver",
         )
-    if solver == "tree":
+    if loss.solver == "tree":
         label_tree(torch.tensor(points, dtype=torch.float64))
 
 
@@ -152,7 +153,10 @@ def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, Sa
     def loss(logits: Tensor, rows: LossRows) -> Tensor:
         log_p = torch.log_softmax(logits / spec.student_temperature, dim=-1)[:, None]
         pairs = between(spec.loss, log_p, rows["targets"], points_on(logits.device))
-        total = (rows["weights"] * pairs).sum(1)
-        return total / rows["weights"].sum(1) if spec.normalize else total
+        w = rows["weights"]
+        total = (w * pairs).sum(1)
+        if spec.normalize:
+            total = total / w.sum(1)
+        return total
 
     return {"targets": q, "weights": weights}, loss

@@ -18,6 +18,7 @@ import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,17 +27,16 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
-from knot_runner.engine.examples import Augment, InputBatch
+from knot_runner.engine.examples import Augment, ClientExamples, InputBatch
 from knot_runner.engine.loop import Resources, stored_examples, stored_model, valid_score
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.stages import Report, StageTraining, train_epochs
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import scored
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
-from knot_runner.methods.party import LabelPoints, PartyFederation, StageMethod, StageState, StoredParty
+from knot_runner.methods.party import LabelPoints, PartyFederation, StageMethod, StageState, StoredParty, scored
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
@@ -64,24 +64,18 @@ def plan(config: MutualSettings, state: StageState, federation: PartyFederation,
         return plan_teachers(config, state, federation)
     parties = learners(config, federation)
     if round == 1:
-        return [
-            TrainParties(
-                stage="mutual",
-                party="parties",
-                parties=tuple(party.name for party in parties),
-                networks=tuple(party.network for party in parties),
-                starts=tuple(ref_of(state.weights[party.name]) for party in parties),
-                trains=tuple(StoredPart(party.train) for party in parties),
-                valids=tuple(party.stored_valid for party in parties),
-                transfer=StoredPart(federation.transfer.train),
-                loss=config.loss,
-                weight=config.weight,
-                points=federation.label_points,
-                training=federation.training.distill,
-                seed=federation.seed,
-                augment=federation.augment,
-            )
+        inputs = [
+            (party.name, party.network, ref_of(state.weights[party.name]), StoredPart(party.train), party.stored_valid)
+            for party in parties
         ]
+        names, networks, starts, trains, valids = zip(*inputs, strict=True)
+        request = TrainParties(
+            "mutual", "parties", names, networks, starts, trains, valids,
+            transfer=StoredPart(federation.transfer.train), loss=config.loss, weight=config.weight,
+            points=federation.label_points, training=federation.training.distill, seed=federation.seed,
+            augment=federation.augment,
+        )  # fmt: skip
+        return [request]
     if round == 2:
         together = ref_of(state.together)
         return [PickStudent("picked", party.name, together, number) for number, party in enumerate(parties)]
@@ -95,21 +89,23 @@ def fold(
     """Return the next state and the round's log entries."""
     state, row = copy.deepcopy(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name, info = f"{artifact.stage}/{artifact.key}", artifact.info
+        name, score = f"{artifact.stage}/{artifact.key}", artifact.info["best_score"]
         if isinstance(request, TrainParties):
-            state.together, state.selected_epoch = name, info["best_epoch"]
-            row = {"epoch": state.selected_epoch, "valid": info["best_score"]}
+            state.together, state.selected_epoch = name, artifact.info["best_epoch"]
+            row = {"epoch": state.selected_epoch, "valid": score}
         elif isinstance(request, PickStudent):
             state.after[request.party] = name
         else:
-            state.weights[request.party], row[request.party] = name, info["best_score"]
+            state.weights[request.party], row[request.party] = name, score
     state.student = (state.weights | state.after)[federation.server.name]
     return state, scored(row)
 
 
 def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
     """Return the parties that learn from each other: parties with local models and, if configured, the server."""
-    return federation.teachers if config.global_model else list(federation.clients)
+    if config.global_model:
+        return federation.teachers
+    return list(federation.clients)
 
 
 MUTUAL = StageMethod(init, plan, fold)
@@ -188,42 +184,47 @@ class _Together(StageTraining):
 
     def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
         self._parties = request
-        pairs = zip(request.networks, request.starts, strict=True)
-        self.models = nn.ModuleList(stored_model(resources, network, start) for network, start in pairs)
+        self.models = nn.ModuleList(map(partial(stored_model, resources), request.networks, request.starts))
         self.trains = [stored_examples(resources, part.examples) for part in request.trains]
-        self.valids = [None if part is None else stored_examples(resources, part.examples) for part in request.valids]
-        super().__init__(
-            request, self.models, stored_examples(resources, request.transfer.examples), report, request.stage
-        )
+        #: the validation examples by number of the party, for parties that have any
+        self.valids: dict[int, ClientExamples] = {}
+        for number, part in enumerate(request.valids):
+            if part is not None:
+                self.valids[number] = stored_examples(resources, part.examples)
+        transfer = stored_examples(resources, request.transfer.examples)
+        super().__init__(request, self.models, transfer, report, request.stage)
         self.points = torch.tensor(request.points, dtype=torch.float64).to(resources.device)
 
     def begin(self, epoch: int) -> None:
         """Implement :meth:`StageTraining.begin`."""
-        self._batches = [self._own_batches(party, epoch) for party in range(len(self.models))]
+        parties = zip(self._parties.parties, self.trains, strict=True)
+        self._batches = [self._own_batches(name, examples, epoch) for name, examples in parties]
 
-    def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
-        """Yield batches of a party's own examples endlessly, in a new order in each pass."""
+    def _own_batches(self, party: str, examples: ClientExamples, epoch: int) -> Iterator[InputBatch]:
+        """Yield batches of a party's own ``examples`` endlessly, in a new order in each pass."""
         request = self._parties
         for time in itertools.count():
-            order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
-            batch_size = request.training.batch_size
-            yield from self.trains[party].epoch(batch_size, order, drop_last=False, augment=request.augment)
+            order = generator(request.seed, "order", request.stage, party, epoch, time)
+            yield from examples.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
 
     def losses(self, batch: InputBatch) -> Tensor:
         """Return each party's loss on ``batch`` and on a batch of its own. No loss has a gradient for other parties."""
-        batches, (_, inputs) = [next(own) for own in self._batches], batch
+        _, inputs = batch
         supervised, outputs = [], []
-        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
+        for model, examples, own_batches in zip(self.models, self.trains, self._batches, strict=True):
+            positions, own_inputs = next(own_batches)
             labels = examples.labels[positions.to(examples.labels.device)]
             supervised.append(F.cross_entropy(model(**own_inputs), labels))
             outputs.append(model(**inputs))
         mutual = peer_losses(self._parties.loss, outputs, self.points)
-        return torch.stack([a + self._parties.weight * b for a, b in zip(supervised, mutual, strict=True)])
+        return torch.stack(supervised) + self._parties.weight * torch.stack(mutual)
 
     def score(self, epoch: int) -> float | None:
         """Return the macro-F1 on the validation examples, averaged over parties that have any."""
-        scores = []
-        for party, model, valid in zip(self._parties.parties, self.models, self.valids, strict=True):
-            if valid is not None:
-                scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
-        return sum(scores) / len(scores) if scores else None
+        if not self.valids:
+            return None
+        total = 0.0
+        for number, valid in self.valids.items():
+            title = f"{self.request.stage} {self._parties.parties[number]}"
+            total += valid_score(self.models[number], valid, title, epoch)
+        return total / len(self.valids)

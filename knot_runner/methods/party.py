@@ -85,7 +85,8 @@ class StoredParty:
     @property
     def stored_valid(self) -> StoredPart | None:
         """Return the validation examples, or None if the party has none."""
-        return StoredPart(self.examples["valid"]) if "valid" in self.examples else None
+        valid = self.examples.get("valid")
+        return StoredPart(valid) if valid else None
 
     @property
     def test(self) -> Ref:
@@ -128,10 +129,17 @@ class StageState:
     @property
     def artifacts(self) -> list[Ref]:
         """Return the artifacts that the state names, without duplicates."""
-        soft = [name for splits in self.soft.values() for name in splits.values()]
-        single = [self.before, self.together, self.records, self.synthetic, self.student]
-        names = dict.fromkeys([*self.weights.values(), *soft, *self.after.values(), *self.phases, *single])
-        return [ref_of(name) for name in names if name]
+        names = list(self.weights.values())
+        for splits in self.soft.values():
+            names += splits.values()
+        names += [*self.after.values(), *self.phases]
+        names += [self.before, self.together, self.records, self.synthetic, self.student]
+        return [ref_of(name) for name in dict.fromkeys(names) if name]
+
+
+def scored(row: LogRow) -> LogRow:
+    """Return ``row`` without the entries that are None, such as a validation score if no examples are held out."""
+    return {name: value for name, value in row.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -93,11 +93,13 @@ def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
     The images are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
     """
     draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
-    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)
-    if bias.noise == "uniform":
-        whole = public.pixels.dtype == np.uint8
-        pixels = draw.integers(256, size=(count, *shape), dtype=np.uint8) if whole else draw.random((count, *shape))
-        return Images(pixels.astype(public.pixels.dtype, copy=False), labels)
-    chosen = public.pixels[draw.integers(len(public), size=count)].reshape(count, shape[0], -1)
-    places = draw.permuted(np.tile(np.arange(chosen.shape[2]), (count, 1)), axis=1)
-    return Images(np.take_along_axis(chosen, places[:, None, :], axis=2).reshape(count, *shape), labels)
+    shape = (count, *public.pixels.shape[1:])
+    if bias.noise == "uniform" and public.pixels.dtype == np.uint8:
+        pixels = draw.integers(256, size=shape, dtype=np.uint8)
+    elif bias.noise == "uniform":
+        pixels = draw.random(shape).astype(public.pixels.dtype, copy=False)
+    else:
+        chosen = public.pixels[draw.integers(len(public), size=count)].reshape(*shape[:2], -1)
+        places = draw.permuted(np.tile(np.arange(chosen.shape[2]), (count, 1)), axis=1)
+        pixels = np.take_along_axis(chosen, places[:, None, :], axis=2).reshape(shape)
+    return Images(pixels, np.full(count, UNLABELED, dtype=np.int64))

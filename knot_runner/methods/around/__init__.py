@@ -61,14 +61,13 @@ def round_flops(
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
-    counts = {"client_flops": 0, "server_flops": 0}
-    for request in [*requests, *further.distillation]:
-        trainer = "server_flops" if request.client == SERVER else "client_flops"
-        counts[trainer] += training_flops(request, flops)
-    is_distilling = any(request.client == SERVER for request in further.distillation)
-    asked = sum(len(inference.rows) for inference in further.inferences)
-    counts["server_flops" if is_distilling else "client_flops"] += asked * flops.forward
-    return {**counts}
+    local = sum(training_flops(request, flops) for request in requests)
+    later = sum(training_flops(request, flops) for request in further.distillation)
+    for inference in further.inferences:
+        later += len(inference.rows) * flops.forward
+    if further.distillation and further.distillation[0].client == SERVER:
+        return {"client_flops": local, "server_flops": later}
+    return {"client_flops": local + later, "server_flops": 0}
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
@@ -80,6 +79,9 @@ def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:
         count -= count % recipe.batch_size
-    each = {"all": 3 * flops.forward, "head": flops.forward + flops.head, "body": 3 * flops.forward - flops.head}
-    further = round(request.program.further * count * each["all"]) if request.program else 0
-    return sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases) + further
+    whole = 3 * flops.forward
+    each = {"all": whole, "head": flops.forward + flops.head, "body": whole - flops.head}
+    total = sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases)
+    if request.program:
+        total += round(request.program.further * count * whole)
+    return total

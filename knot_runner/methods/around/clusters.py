@@ -9,7 +9,7 @@ import numpy as np
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
-from knot_runner.methods.contract import FurtherWork, RoundMethod, State
+from knot_runner.methods.contract import ClientWork, FurtherWork, RoundMethod, State, entries_below
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Log entries that are summed over clusters.
@@ -31,21 +31,16 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
     """
     each = _Clusters(method, clusters)
     return replace(
-        method,
-        init=each.init,
-        plan=each.plan,
-        fold=each.fold,
+        method, init=each.init, plan=each.plan, fold=each.fold, one_model=False,
         deployed=method.deployed and each.deployed,
-        one_model=False,
         exchange=method.exchange and each.exchange,
         is_finished=method.is_finished and each.is_finished,
-    )
+    )  # fmt: skip
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
     """Return the state of cluster ``number``, under the entry names that the method uses."""
-    prefix = f"cluster/{number}/"
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return entries_below(state, f"cluster/{number}/")
 
 
 def joint_state(states: list[FederatedState]) -> FederatedState:
@@ -61,16 +56,20 @@ def joint_row(rows: list[State]) -> State:
     """
     joint: State = {}
     for name in SUMMED:
-        if any(name in row for row in rows):
-            joint[name] = sum(row.get(name, 0) for row in rows)
+        for row in rows:
+            if name in row:
+                joint[name] = joint.get(name, 0) + row[name]
     for name, weight in MEANS.items():
         known = [row for row in rows if name in row]
-        if known:
-            weights = [row[weight] for row in known]
-            values = [row[name] if row[weight] else 0.0 for row in known]
-            joint[name] = float(np.average(values, weights=weights)) if any(weights) else None
-    clocks = [row["clock"] for row in rows if "clock" in row]
-    return {**joint, "clock": max(clocks)} if clocks else joint
+        weights = [row[weight] for row in known]
+        if any(weights):
+            joint[name] = float(np.average([row[name] or 0.0 for row in known], weights=weights))
+        elif known:
+            joint[name] = None
+    for row in rows:
+        if "clock" in row:
+            joint["clock"] = max(row["clock"], joint.get("clock", 0.0))
+    return joint
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class _Clusters:
             if work or (self.method.is_finished and not self.method.is_finished(config, part, cluster, round)):
                 part, row = self.method.fold(config, part, cluster, round, work, results)
             states.append(part)
-            rows.append({**row, "arrived": len({result.client for result in results})})
+            rows.append({**row, "arrived": len(ClientWork.of_round(round, work, results))})
         return joint_state(states), joint_row(rows)
 
     def exchange(
@@ -129,8 +128,10 @@ class _Clusters:
 
     def deployed(self, config: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
         """Return the model of the client's cluster."""
-        cluster, part = next((cluster, part) for cluster, part in self.each(state) if client in cluster.numbers)
-        return self.method.deployed(config, part, cluster, client)
+        for cluster, part in self.each(state):
+            if client in cluster.numbers:
+                return self.method.deployed(config, part, cluster, client)
+        raise KeyError(client)
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
         """Return whether every cluster has finished."""

@@ -23,7 +23,9 @@ def compressed(method: Method, share: float) -> Method:
 
     def send(sent: Sent, phase: int) -> Sent:
         sent = method.send(sent, phase)
-        return top_k(sent, share) if "update" in sent.parts else sent
+        if "update" in sent.parts:
+            sent = top_k(sent, share)
+        return sent
 
     return replace(method, send=send)
 

@@ -31,6 +31,7 @@ from knot_runner.methods.contract import SERVER, ClientMessage, Method, State
 from knot_runner.methods.federated.own_models import kept_models, model_parts
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow, ServerExamples
 from knot_runner.methods.messages import Answers, Exchange
+from knot_runner.methods.party import LabelPoints
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
 
@@ -58,13 +59,15 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
     """Return what the distillation reads: ``either`` if mean logits suffice, ``each`` if it needs every message."""
+    if spec.ensemble != "logits" or spec.weighting != "A":
+        return "each"
     if spec.terms:
         from knot_runner.methods.distill.term import TERMS  # imports all loss terms, which other runs do not need
 
         # the server reads hidden layers of each client's model
         if any(TERMS[name].taps != "none" for name in spec.terms):
             return "each"
-    return "either" if spec.ensemble == "logits" and spec.weighting == "A" else "each"
+    return "either"
 
 
 def ask(
@@ -93,12 +96,9 @@ def answer(config: FederatedSettings, federation: Federation, client: int, logit
 
 
 def plan(
-    config: AveragingSettings | FedMdSettings,
-    state: FederatedState,
-    federation: Federation,
-    round: int,
+    config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers,
-) -> list[LocalTraining]:
+) -> list[LocalTraining]:  # fmt: skip
     """Return the requests for training on the clients' logits.
 
     The requests train the server's averaged model or, with FedMD, each participant's model.
@@ -121,12 +121,18 @@ def fold(
     """
     if not distilled:
         return state, {}
-    models = kept_models(distilled) if distilled[0].client != SERVER else model_parts(distilled[0])
-    loss = sum(result.loss for result in distilled) / len(distilled)
-    row: RoundRow = {"distill_loss": loss, "distill_steps": sum(result.steps for result in distilled)}
-    tested = sum(len(_tested(federation, result.client)) for result in distilled)
+    models = kept_models(distilled)
+    if distilled[0].client == SERVER:
+        models = model_parts(distilled[0])
+    loss, steps, tested, before, after = 0.0, 0, 0, 0, 0
+    for result in distilled:
+        loss += result.loss
+        steps += result.steps
+        tested += len(_tested(federation, result.client))
+        before += result.before
+        after += result.after
+    row: RoundRow = {"distill_loss": loss / len(distilled), "distill_steps": steps}
     if federation.training.measures(round) and tested:
-        before, after = sum(result.before for result in distilled), sum(result.after for result in distilled)
         row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
     return {**state, **models}, row
 
@@ -156,20 +162,24 @@ def _request(
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     each = answers.each
     teacher_logits = {str(sent.client): sent.parts["logits"] for sent in each}
-    shares = [sent.examples / sum(sent.examples for sent in each) for sent in each]
-    biases = [sent.parts["bias"].tolist() for sent in each if "bias" in sent.parts] or None
+    total = sum(sent.examples for sent in each)
+    shares = [sent.examples / total for sent in each]
+    biases: LabelPoints | None = None
+    if needs_bias(spec.weighting):
+        biases = [sent.parts["bias"].tolist() for sent in each]
     weighting, weights = spec.weighting, None
-    if answers.mean:
-        teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
-        weighting, shares = "A", [1.0]
-    elif spec.ensemble == "logits":
+    mean_logits = answers.mean.get("logits")
+    if mean_logits is None and spec.ensemble == "logits":
         logits = torch.stack(list(teacher_logits.values()), dim=1)
         q = torch.softmax(logits.double() / spec.teacher_temperature, dim=-1)
-        known = model.weights.new_tensor(shares), None if biases is None else model.weights.new_tensor(biases)
-        weights = equal_where_zero(WEIGHTINGS[spec.weighting](q, *known))
+        bias_kc = None
+        if biases is not None:
+            bias_kc = model.weights.new_tensor(biases)
+        weights = equal_where_zero(WEIGHTINGS[spec.weighting](q, model.weights.new_tensor(shares), bias_kc))
         w = weights[:, :, None].double()
         mean_logits = (w * logits.double()).sum(1) / w.sum(1)  # sum_k W_k z_k / sum_k W_k
-        teacher_logits = {ENSEMBLE: mean_logits.to(logits.dtype)}
+    if mean_logits is not None:
+        teacher_logits = {ENSEMBLE: mean_logits.to(model.weights.dtype)}
         weighting, shares, biases = "A", [1.0], None
     settings = Distillation(
         loss=spec.loss,
@@ -183,20 +193,24 @@ def _request(
         points=federation.label_points,
     )
     tested = _tested(federation, student)
+    if not federation.training.measures(round):
+        tested = tested[:0]
     number, program = 0 if student == SERVER else federation.network_number(student), None
     if spec.terms:
         from knot_runner.methods.around.server_terms import term_program
 
-        network, mean = federation.architectures[number].network, None if weights is None else weights[places]
+        if weights is not None:
+            weights = weights[places]
         models = [sent.model for sent in each if sent.model is not None]
-        program = term_program(spec, network, federation.label_points, models, mean)
+        network = federation.architectures[number].network
+        program = term_program(spec, network, federation.label_points, models, weights)
     return LocalTraining(
         client=student,
         round=round,
         seed=federation.seed,
         start=model,
         rows=rows[places],
-        test_rows=tested if federation.training.measures(round) else tested[:0],
+        test_rows=tested,
         recipe=_recipe(config, spec),
         objective=Objective(distillation, vars(settings)),
         program=program,
@@ -212,10 +226,13 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
     if not distilled:
         return {}
     summary = {"rounds": len(distilled), "loss": distilled[-1]["distill_loss"]}
-    measured = [(row["distill_before"], row["distill_after"]) for row in distilled if "distill_after" in row]
+    measured = [row for row in distilled if "distill_after" in row]
     if measured:
-        gains = [after - before for before, after in measured]
-        summary |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
+        gain = 0.0
+        for row in measured:
+            before, after = row["distill_before"], row["distill_after"]
+            gain += after - before
+        summary |= {"before": before, "after": after, "gain": gain / len(measured)}
     return {"distilled": summary}
 
 

@@ -84,12 +84,14 @@ def term_program(
     reads hidden layers.
     """
     tensors: Tensors = {}
+    models = 0
     if any(wanted_taps(read_terms(spec.terms, network, [network], _KEY), 1)[1]):
+        models = len(sent)
         for number, model in enumerate(sent):
             tensors |= {f"{number}/weights": model.weights, f"{number}/buffers": model.buffers}
         if weights is not None:
             tensors["mean"] = weights
-    settings = TermSettings(spec.terms, network, points, len(sent) if tensors else 0)
+    settings = TermSettings(spec.terms, network, points, models)
     return LocalProgram(train_by_terms, vars(settings), tensors)
 
 
@@ -134,8 +136,7 @@ def _mean_teacher(
     logits, readers = work.request.inputs[ENSEMBLE], []
     for number in range(spec.models):
         model = copy.deepcopy(work.model).requires_grad_(False).eval()
-        weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
-        flat.load_flat(model, weights, buffers)
+        flat.load_flat(model, work.tensors[f"{number}/weights"], work.tensors[f"{number}/buffers"])
         readers.append(read_taps(model, spec.network, taps))
     clients = frozen_teachers(readers, work.examples, cached=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.config.settings.methods.terms import AttentionTermSettings
@@ -34,8 +35,9 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
     ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. The larger is first pooled to the size of the other.
     """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
-    first, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
-    return (first - other).square().mean(1)
+    student = attention_map(pooled_to(f, height, width), p)
+    teacher = attention_map(pooled_to(g, height, width), p)
+    return (student - teacher).square().mean(1)
 
 
 def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
@@ -50,11 +52,7 @@ def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
 
 def _window_means(size: int, smaller: int) -> Tensor:
     """Return a matrix [smaller, size] whose rows average windows that together cover all ``size`` positions."""
-    rows = torch.zeros(smaller, size, dtype=torch.float64)
-    for i in range(smaller):
-        first, end = i * size // smaller, -(-(i + 1) * size // smaller)
-        rows[i, first:end] = 1 / (end - first)
-    return rows
+    return F.adaptive_avg_pool1d(torch.eye(size, dtype=torch.float64), smaller).T.contiguous()
 
 
 def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
@@ -65,4 +63,4 @@ def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
     return partial(mean_over_teachers, inputs.pairs, partial(attention_distance, options.p))
 
 
-TERMS["at"] = Term(AttentionTermSettings, _make_at, taps="maps")
+TERMS.update(at=Term(AttentionTermSettings, _make_at, taps="maps"))

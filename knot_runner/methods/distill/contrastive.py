@@ -106,4 +106,4 @@ def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> PairModules:
     return PairModules(inputs, partial(ContrastPair, options, inputs.examples))
 
 
-TERMS["crd"] = Term(CrdTermSettings, _make_crd, taps="features")
+TERMS.update(crd=Term(CrdTermSettings, _make_crd, taps="features"))

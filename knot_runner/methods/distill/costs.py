@@ -16,7 +16,7 @@ from knot_runner.config.settings.methods.distill import (
     SnapshotSchedule,
 )
 from knot_runner.engine.federated.flat import layout_of
-from knot_runner.engine.flops import example_flops
+from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.engine.requests import Predict, Ref, StageRequest, Train
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
@@ -32,7 +32,9 @@ def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
-    return artifact.info["released"]["bytes"] if isinstance(request, ReleaseRecords) else 0
+    if isinstance(request, ReleaseRecords):
+        return int(artifact.info["released"]["bytes"])
+    return 0
 
 
 class StageCounter:
@@ -40,7 +42,7 @@ class StageCounter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[tuple[str, int], int | None] = {}
+        self._known: dict[tuple[str, int], ExampleFlops | None] = {}
 
     def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
         """Return the FLOPs of a stage.
@@ -55,7 +57,9 @@ class StageCounter:
             return self._times(1, request.network, request.examples)
         if isinstance(request, TrainStudents):
             return self._students(request, epochs)
-        return 0 if isinstance(request, PickStudent) else None
+        if isinstance(request, PickStudent):
+            return 0
+        return None
 
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
         """Return the FLOPs of students and teachers.
@@ -63,24 +67,31 @@ class StageCounter:
         Frozen teachers make one pass over the examples without augmentation, and one pass per epoch with augmentation.
         """
         examples = request.train.examples
-        answers = 1 if request.augment == "none" else epochs
         total = self._times(_passes(request.schedule) * epochs, request.network, examples)
+        if request.augment == "none":
+            epochs = 1
         for network, _ in request.teachers:
-            more = self._times(answers, network, request.originals or examples)
-            total = None if total is None or more is None else total + more
+            more = self._times(epochs, network, request.originals or examples)
+            if total is None or more is None:
+                return None
+            total += more
         return total
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
         """Return the FLOPs of ``passes`` forward passes over all ``examples``."""
-        info = self._store.get(*examples).info
-        count = info["texts"] if network.reads_texts else info["images"]
-        length = math.ceil(info["tokens"] / count) if network.reads_texts else 0
+        info, length = self._store.get(*examples).info, 0
+        if network.reads_texts:
+            count = info["texts"]
+            length = math.ceil(info["tokens"] / count)
+        else:
+            count = info["images"]
         key = (repr(network), length)
         if key not in self._known:
-            counted = example_flops(network, length)
-            self._known[key] = None if counted is None else counted.forward
-        each = self._known[key]
-        return None if each is None else passes * count * each
+            self._known[key] = example_flops(network, length)
+        flops = self._known[key]
+        if flops is None:
+            return None
+        return passes * count * flops.forward
 
 
 def _passes(schedule: DistillSchedule) -> int:
@@ -91,4 +102,6 @@ def _passes(schedule: DistillSchedule) -> int:
     """
     if isinstance(schedule, MutualSchedule):
         return 3 * schedule.students
-    return 4 if isinstance(schedule, AverageSchedule | SnapshotSchedule) else 3
+    if isinstance(schedule, AverageSchedule | SnapshotSchedule):
+        return 4
+    return 3

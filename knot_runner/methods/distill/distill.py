@@ -35,13 +35,12 @@ from knot_runner.config.settings.methods.distill import (
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import scored
 from knot_runner.methods.distill.learner import read_terms
-from knot_runner.methods.distill.students import PickStudent, TrainStudents
+from knot_runner.methods.distill.students import PickStudent, TrainStudents, student_name
 from knot_runner.methods.distill.synthesis.images import batch_norms
 from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.methods.distill.term import TERMS
-from knot_runner.methods.party import PartyFederation, StageMethod, StageState
+from knot_runner.methods.party import PartyFederation, StageMethod, StageState, scored
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
@@ -78,20 +77,26 @@ def init(config: DistillSettings, federation: PartyFederation) -> StageState:
 def plan(config: DistillSettings, state: StageState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Return the training requests of this round; [] when the method has finished."""
     schedule = config.schedule
-    if isinstance(schedule, GenerationsSchedule):
-        return [] if state.student else [plan_generation(config, state, federation, round, schedule.generations)]
-    untrained = [teacher for teacher in federation.clients if teacher.name not in state.weights]
-    if untrained:
-        return [federation.supervised(teacher, "local") for teacher in untrained]
     if state.student:
         return []
+    if isinstance(schedule, GenerationsSchedule):
+        return [plan_generation(config, state, federation, round, schedule.generations)]
+    requests: list[StageRequest] = []
+    for teacher in federation.clients:
+        if teacher.name not in state.weights:
+            requests.append(federation.supervised(teacher, "local"))
+    if requests:
+        return requests
     if isinstance(schedule, MutualSchedule) and state.together:
-        names = ["student", *(f"student {number + 1}" for number in range(1, schedule.students))]
-        return [PickStudent("picked", name, ref_of(state.together), number) for number, name in enumerate(names)]
+        for number in range(schedule.students):
+            requests.append(PickStudent("picked", student_name("student", number), ref_of(state.together), number))
+        return requests
     if config.synthesis is not None and not state.synthetic:
         return [plan_images(config.synthesis, state, federation)]
     frozen = [(teacher.network, ref_of(state.weights[teacher.name])) for teacher in federation.clients]
-    images = StoredPart(ref_of(state.synthetic)) if state.synthetic else None
+    images = None
+    if state.synthetic:
+        images = StoredPart(ref_of(state.synthetic))
     student = train_students(config, federation, federation.server.name, config.terms, frozen, images)
     return [in_phase(config, state, student)]
 
@@ -104,6 +109,7 @@ def fold(
     state, row = copy.deepcopy(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name, info, party = f"{artifact.stage}/{artifact.key}", artifact.info, request.party
+        terms = info.get("terms")
         if isinstance(request, ReleaseRecords):
             state.records = name
         elif isinstance(request, MakeImages):
@@ -112,11 +118,12 @@ def fold(
             state.facts["synthesis"] = {"kind": request.synthesis.kind, **facts}
         elif isinstance(request, TrainStudents) and request.stage != "distill":
             state.phases.append(name)
-            state.facts.setdefault("phases", []).append({"epochs": request.training.epochs, "terms": info["terms"]})
+            state.facts.setdefault("phases", []).append({"epochs": request.training.epochs, "terms": terms})
         else:
             row[party] = info["best_score"]
             if isinstance(request, TrainStudents):
-                state.facts["terms"], state.selected_epoch = info["terms"], info["best_epoch"]
+                state.facts["terms"] = terms
+                state.selected_epoch = info["best_epoch"]
             if isinstance(request, TrainStudents) and isinstance(request.schedule, MutualSchedule):
                 state.together = name
             elif party == federation.server.name:
@@ -130,9 +137,13 @@ def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFedera
     """Return the request that synthesizes images, or the request for the teacher's records if these are missing."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state.weights[teacher.name])
-    if isinstance(synthesis, RecordsSynthesis) and not state.records:
-        kind = synthesis.records
-        components = synthesis.components if kind == "spectral" else None
+    records = None
+    if state.records:
+        records = ref_of(state.records)
+    elif isinstance(synthesis, RecordsSynthesis):
+        kind, components = synthesis.records, None
+        if kind == "spectral":
+            components = synthesis.components
         return ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)
     return MakeImages(
         stage="synthetic",
@@ -140,7 +151,7 @@ def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFedera
         network=network,
         weights=weights,
         synthesis=synthesis,
-        records=ref_of(state.records) if state.records else None,
+        records=records,
         mean=federation.mean,
         std=federation.std,
         seed=federation.seed,
@@ -152,7 +163,9 @@ def plan_generation(
 ) -> StageRequest:
     """Return the request that trains the student of generation ``round``. The last generation is the run's student."""
     student = federation.server
-    name = generation_name(round) if round < generations else student.name
+    name = student.name
+    if round < generations:
+        name = generation_name(round)
     if round == 0:
         alone = {term: options for term, options in config.terms.items() if not TERMS[term].needs_teacher}
         return train_students(config, federation, name, alone, [])
@@ -161,18 +174,16 @@ def plan_generation(
 
 
 def train_students(
-    config: DistillSettings,
-    federation: PartyFederation,
-    party: str,
-    terms: Terms,
-    teachers: list[tuple[Network, Ref]],
-    generated: StoredPart | None = None,
-) -> TrainStudents:
+    config: DistillSettings, federation: PartyFederation, party: str, terms: Terms,
+    teachers: list[tuple[Network, Ref]], generated: StoredPart | None = None,
+) -> TrainStudents:  # fmt: skip
     """Return the request that trains the student ``party``, or all students that train together.
 
     The ``generated`` examples, if given, replace the real examples, both for training and for selecting the epoch.
     """
-    student, schedule = federation.server, config.schedule
+    student, schedule, originals = federation.server, config.schedule, None
+    if teachers and isinstance(schedule, OfflineSchedule):
+        originals = student.originals.get("train")
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
         schedule = OfflineSchedule("offline")
     return TrainStudents(
@@ -190,7 +201,7 @@ def train_students(
         seed=federation.seed,
         augment=federation.augment,
         weights=federation.weights,
-        originals=student.originals.get("train") if teachers and isinstance(config.schedule, OfflineSchedule) else None,
+        originals=originals,
     )
 
 
@@ -204,7 +215,9 @@ DISTILL = StageMethod(init, plan, fold)
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
     """Return the phases before the training with ``method.terms``; [] if there are none."""
-    return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
+    if isinstance(config.schedule, OfflineSchedule):
+        return config.schedule.phases
+    return []
 
 
 def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) -> TrainStudents:
@@ -215,9 +228,9 @@ def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) ->
     returns the weights of its last epoch, because the network may not classify yet.
     """
     phases, done = phases_of(config), len(state.phases)
-    start = ref_of(state.phases[-1]) if done else None
+    if done:
+        last = replace(last, start=ref_of(state.phases[-1]))
     if done == len(phases):
-        return replace(last, start=start)
+        return last
     training = replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])
-    stage = f"phase{done + 1}"
-    return replace(last, stage=stage, terms=phases[done].terms, training=training, start=start)
+    return replace(last, stage=f"phase{done + 1}", terms=phases[done].terms, training=training)

@@ -38,8 +38,9 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
         )
     height, width = (_resizing(side, wanted, shrinks) for side, wanted in sides)
     kernel, stride, padding = zip(height, width, strict=True)
-    layer = nn.Conv2d if shrinks else nn.ConvTranspose2d
-    return layer(from_shape[1], other[1], kernel, stride, padding)
+    if shrinks:
+        return nn.Conv2d(from_shape[1], other[1], kernel, stride, padding)
+    return nn.ConvTranspose2d(from_shape[1], other[1], kernel, stride, padding)
 
 
 def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
@@ -82,6 +83,6 @@ class Hint(nn.Module):
         return (f - g).square().flatten(1).mean(1)
 
 
-TERMS["hint"] = Term(
-    HintTermSettings, lambda options, inputs: PairModules(inputs, partial(Hint, options)), taps="middle"
+TERMS.update(
+    hint=Term(HintTermSettings, lambda options, inputs: PairModules(inputs, partial(Hint, options)), taps="middle")
 )

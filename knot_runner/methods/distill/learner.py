@@ -57,10 +57,11 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
         term, where = TERMS[name], f"{key}.{name}"
         if term.needs_teacher and not teachers:
             raise UserError("this term needs a teacher, but method.teachers is empty", where)
-        pairs = []
-        for teacher in teachers if term.taps != "none" else []:
-            typed = getattr(options, "taps", None)
-            named = [(tap, other) for tap, other in typed] if typed else default_taps(term.taps, student, teacher)
+        pairs: NamedPairs = []
+        for teacher in teachers:
+            if term.taps == "none":
+                break
+            named = getattr(options, "taps", None) or default_taps(term.taps, student, teacher)
             if not named:
                 raise UserError(
                     f"{student.spec.name} and {teacher.spec.name} have no feature maps in common. "
@@ -77,11 +78,13 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
 
 def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
     """Return the names of the hidden features that ``terms`` read: from the student, and from each teacher."""
-    student_taps = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
-    others = [
-        dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
-    ]
-    return list(student_taps), [list(names) for names in others]
+    student_taps: dict[str, None] = {}
+    others: list[dict[str, None]] = [{} for _ in range(teachers)]
+    for term in terms:
+        for names, pairs in zip(others, term.pairs, strict=False):  # a term without taps has no pairs
+            for student_tap, other in pairs:
+                student_taps[student_tap] = names[other] = None
+    return list(student_taps), list(map(list, others))
 
 
 class WeightedTerms(nn.Module):
@@ -92,24 +95,21 @@ class WeightedTerms(nn.Module):
     """
 
     def __init__(
-        self,
-        terms: list[TermSpec],
-        student: NetworkOutputs,
-        teachers: list[NetworkOutputs],
-        examples: int,
+        self, terms: list[TermSpec], student: NetworkOutputs, teachers: list[NetworkOutputs], examples: int,
         points: Tensor,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.specs = terms
         self.losses: dict[str, TermLoss] = {}
         self.modules_of_terms = nn.ModuleDict()
+        #: term name -> weight; :meth:`weigh` replaces "auto" by a number
+        self.weights: dict[str, Any] = {}
         for spec in terms:
             inputs = TermInputs(student, teachers, spec.pairs, examples, points)
             self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, inputs)
             if isinstance(loss, nn.Module):
                 self.modules_of_terms[spec.name] = loss
-        #: term name -> weight; :meth:`weigh` replaces "auto" by a number
-        self.weights = {spec.name: spec.options.weight for spec in terms}
+            self.weights[spec.name] = spec.options.weight
 
     def forward(
         self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
@@ -121,11 +121,15 @@ class WeightedTerms(nn.Module):
         """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
-            factor = share if spec.needs_teacher else 1.0
+            factor = 1.0
+            if spec.needs_teacher:
+                factor = share
             if factor and self.weights[spec.name]:
                 value = self.losses[spec.name](student, teachers, batch)
                 if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
-                    returned = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                    returned = type(value).__name__
+                    if isinstance(value, Tensor):
+                        returned = f"{list(value.shape)}"
                     raise UserError(f"the loss has shape {returned} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
                 total = total + factor * self.weights[spec.name] * value.mean()
         return total
@@ -183,8 +187,9 @@ def frozen_teachers(
             are computed once and cached, unless they take more than ``MOST_BYTES``.
         originals: The teachers' inputs, in the order of ``examples``, if teachers read other images than the student.
     """
-    seen = examples if originals is None else originals
-    teachers = [(read, _outputs_of_all(read, seen) if cached else None) for read in readers]
+    outputs_of_all: list[NetworkOutputs | None] = [None] * len(readers)
+    if cached:
+        outputs_of_all = [_outputs_of_all(read, originals or examples) for read in readers]
 
     @torch.no_grad()
     def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
@@ -192,7 +197,7 @@ def frozen_teachers(
         if originals is not None:
             inputs = {"x": originals.images[positions.to(originals.rows.device)]}
         outputs = []
-        for read, kept in teachers:
+        for read, kept in zip(readers, outputs_of_all, strict=True):
             if kept is None:
                 outputs.append(read(**inputs))
             else:

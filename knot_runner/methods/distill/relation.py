@@ -58,7 +58,7 @@ def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
     p_f and p_g are matrices of cosines between examples, mapped to [0, 1], with rows scaled to sum 1. The pairs include
     each example with itself.
     """
-    first, other = (_nearness_shares(x) for x in (f, g))
+    first, other = _nearness_shares(f), _nearness_shares(g)
     return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
 
 
@@ -157,13 +157,8 @@ def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> 
     return partial(mean_over_teachers, inputs.pairs, compare_examples)
 
 
-TERMS["sp"] = Term(SimilarityTermSettings, partial(_make_relation, similarity), taps="last")
-TERMS["rkd"] = Term(
-    RkdTermSettings,
-    lambda options, inputs: _make_relation(partial(distances_and_angles, options), options, inputs),
-    taps="features",
-)
-TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfer), taps="features")
+def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
+    return _make_relation(partial(distances_and_angles, options), options, inputs)
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
@@ -193,12 +188,9 @@ def _lead(x: Tensor, triples: Tensor) -> Tensor:
 
 
 def voted_triples(
-    options: TripletTermSettings,
-    pairs: NamedPairs,
-    student: NetworkOutputs,
-    teachers: list[NetworkOutputs],
+    options: TripletTermSettings, pairs: NamedPairs, student: NetworkOutputs, teachers: list[NetworkOutputs],
     batch: TermBatch,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the scalar sum of :func:`triplet_hinge` over pairs of taps, on triples drawn from the batch.
 
     The sum is 0 for fewer than 3 examples.
@@ -214,8 +206,11 @@ def voted_triples(
 
 
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
-    student_taps = [[student for student, _ in named] for named in inputs.pairs]
-    if any(taps != student_taps[0] for taps in student_taps):
+    student_taps = set()
+    for named in inputs.pairs:
+        of_student, _ = zip(*named, strict=True)
+        student_taps.add(of_student)
+    if len(student_taps) > 1:
         raise UserError(
             "expected the same taps of the student in the pairs of all teachers. Choose other taps",
             "method.terms.triplet.taps",
@@ -223,4 +218,9 @@ def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
     return partial(voted_triples, options, inputs.pairs)
 
 
-TERMS["triplet"] = Term(TripletTermSettings, _make_triplet, taps="features")
+TERMS.update(
+    sp=Term(SimilarityTermSettings, partial(_make_relation, similarity), taps="last"),
+    rkd=Term(RkdTermSettings, _make_rkd, taps="features"),
+    pkt=Term(PktTermSettings, partial(_make_relation, probability_transfer), taps="features"),
+    triplet=Term(TripletTermSettings, _make_triplet, taps="features"),
+)

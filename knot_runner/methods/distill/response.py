@@ -48,9 +48,13 @@ def softened_outputs(
         p = F.softmax(logits.mean(0) / options.temperature, dim=-1)
     else:
         p = F.softmax(logits / options.temperature, dim=-1).mean(0)
-    terms = F.kl_div(log_q, p, reduction="none") if options.form == "kl" else -p * log_q
+    terms = -p * log_q
+    if options.form == "kl":
+        terms = F.kl_div(log_q, p, reduction="none")
     loss = terms.sum(-1)
-    return loss * options.temperature**2 if options.temperature_squared else loss
+    if options.temperature_squared:
+        loss = loss * options.temperature**2
+    return loss
 
 
 def decoupled(
@@ -62,15 +66,16 @@ def decoupled(
     (non-target classes) is KL(teacher || student) for the distributions over the other classes.
     """
     labels = batch.labels.clamp_min(0)
-    student_logs = _split(student.logits / options.temperature, labels)
+    student_target, student_rest = _split(student.logits / options.temperature, labels)
     losses = []
     for teacher in teachers:
-        target, rest = (
-            F.kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
-            for mine, theirs in zip(student_logs, _split(teacher.logits / options.temperature, labels), strict=True)
-        )
-        losses.append(options.alpha * target + options.beta * rest)
-    grown = min(batch.epoch / options.warmup, 1.0) if options.warmup else 1.0
+        target, rest = _split(teacher.logits / options.temperature, labels)
+        tckd = F.kl_div(student_target, target, reduction="none", log_target=True).sum(-1)
+        nckd = F.kl_div(student_rest, rest, reduction="none", log_target=True).sum(-1)
+        losses.append(options.alpha * tckd + options.beta * nckd)
+    grown = 1.0
+    if options.warmup:
+        grown = min(batch.epoch / options.warmup, 1.0)
     loss = grown * options.temperature**2 * torch.stack(losses).mean(0)
     return loss.where(batch.labels >= 0, 0)
 
@@ -86,12 +91,9 @@ def _split(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def transported(
-    options: SinkhornTermSettings,
-    points: Tensor,
-    student: NetworkOutputs,
-    teachers: list[NetworkOutputs],
+    options: SinkhornTermSettings, points: Tensor, student: NetworkOutputs, teachers: list[NetworkOutputs],
     batch: TermBatch,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the transport cost T_eps from softmax(z / tau) to softmax(v / tau), shape [B] (KNOT eq. 1).
 
     z are the student's logits and v the logits of a teacher. The cost is averaged over teachers.
@@ -101,9 +103,9 @@ def transported(
     return transport_loss(p, q, points.to(p.device), solver_of(options)).mean(1).to(p)
 
 
-TERMS["ce"] = Term(
-    CeTermSettings, lambda options, _: partial(true_labels, options), needs_teacher=False, reads_labels=True
+TERMS.update(
+    ce=Term(CeTermSettings, lambda options, _: partial(true_labels, options), needs_teacher=False, reads_labels=True),
+    kd=Term(KdTermSettings, lambda options, _: partial(softened_outputs, options)),
+    dkd=Term(DkdTermSettings, lambda options, _: partial(decoupled, options), reads_labels=True),
+    sinkhorn=Term(SinkhornTermSettings, lambda options, inputs: partial(transported, options, inputs.points)),
 )
-TERMS["kd"] = Term(KdTermSettings, lambda options, _: partial(softened_outputs, options))
-TERMS["dkd"] = Term(DkdTermSettings, lambda options, _: partial(decoupled, options), reads_labels=True)
-TERMS["sinkhorn"] = Term(SinkhornTermSettings, lambda options, inputs: partial(transported, options, inputs.points))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +97,7 @@ class TrainStudents(OwnTraining):
 class PickStudent(OwnRequest):
     """A request to store one of several jointly trained students as a separate artifact."""
 
-    stage: Literal["picked"]
+    stage: str
     party: str
     together: Ref
     number: int
@@ -108,6 +107,11 @@ class PickStudent(OwnRequest):
         trained, prefix = resources.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}
+
+
+def student_name(party: str, number: int) -> str:
+    """Return the name of student ``number`` (from 0) of the students that train together under the name ``party``."""
+    return party if number == 0 else f"{party} {number + 1}"
 
 
 class Students(StageTraining):
@@ -120,37 +124,36 @@ class Students(StageTraining):
         count = self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1
         self.students = nn.ModuleList()
         for number in range(count):
-            name = request.party if number == 0 else f"{request.party} {number + 1}"
-            seed = keyed(request.seed, "init", name)
+            seed = keyed(request.seed, "init", student_name(request.party, number))
             self.students.append(initial_model(resources, request.network, request.start, seed))
         module = nn.ModuleDict({"students": self.students})
-        teachers = [(network, frozen_network(network, weights, resources)) for network, weights in request.teachers]
+        networks = [network for network, _ in request.teachers]
+        models = [frozen_network(network, weights, resources) for network, weights in request.teachers]
         #: the teacher of a student that learns from its own past weights
         self.teacher: nn.Module | None = None
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
             module["teacher"] = self.teacher
-            teachers = [(request.network, self.teacher)]
-        taught_by = [network for network, _ in teachers] or [request.network] * (count - 1)
-        specs = read_terms(request.terms, request.network, taught_by)
-        student_taps, others = wanted_taps(specs, len(taught_by))
+            networks, models = [request.network], [self.teacher]
+        elif not networks:
+            networks = [request.network] * (count - 1)
+        specs = read_terms(request.terms, request.network, networks)
+        student_taps, others = wanted_taps(specs, len(networks))
         if count > 1:  # the other students read each student's outputs
-            student_taps = list(dict.fromkeys([*student_taps, *itertools.chain.from_iterable(others)]))
+            student_taps = list(dict.fromkeys(itertools.chain(student_taps, *others)))
         self.readers = [read_taps(model, request.network, student_taps) for model in self.students]
         originals = None if request.originals is None else stored_examples(resources, request.originals)
         cached = request.augment == "none" and self.teacher is None
-        pairs = zip(teachers, others, strict=False)
-        readers = [read_taps(model, network, names) for (network, model), names in pairs]
+        readers = list(map(read_taps, models, networks, others))  # none for students that teach each other
         self.frozen = frozen_teachers(readers, self.train, cached, originals)
         module.eval()
         self.terms = self._make_terms(request, specs)
         module["losses"] = nn.ModuleList(self.terms).to(self.train.labels.device).eval()
-        names = (request.seed, "first batches", request.party)
+        values = []
+        for number, terms in enumerate(self.terms):
+            values.append(terms.weigh(self._first(request, number), request.auto_ratio))
         #: weights and initial ratios of the first student's terms; see :meth:`WeightedTerms.weigh`
-        self.first_values, *_ = [
-            terms.weigh(self._first(request, number, generator(*names), generator(*names, "terms")), request.auto_ratio)
-            for number, terms in enumerate(self.terms)
-        ]
+        self.first_values = values[0]
         super().__init__(request, module, self.train, report, request.stage, request.party)
         if isinstance(self.schedule, AverageSchedule) and self.teacher is not None:
             average = partial(_average, self.schedule.decay, self.students[0], self.teacher)
@@ -164,9 +167,11 @@ class Students(StageTraining):
         return [WeightedTerms(specs, outputs, others, len(self.train), points) for outputs, others in shown]
 
     def _first(
-        self, request: TrainStudents, number: int, order: torch.Generator, draws: torch.Generator
+        self, request: TrainStudents, number: int
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
         """Yield the outputs and term inputs of the first batches of student ``number``."""
+        names = (request.seed, "first batches", request.party)
+        order, draws = generator(*names), generator(*names, "terms")
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
         for batch in itertools.islice(batches, FIRST_BATCHES):
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)

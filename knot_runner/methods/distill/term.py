@@ -96,7 +96,9 @@ def _accepted(where: str, term: Term) -> Term:
 
 
 def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
-    return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
+    if callable(loss):
+        return ""
+    return f"{type(loss).__name__} instead of a loss function"
 
 
 #: All terms, by their names in ``method.terms``.

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import ApflSettings
+from knot_runner.config.strict import without
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining
 from knot_runner.engine.training import LocalWork, gradients_of, mean_loss, take_step
@@ -35,7 +36,7 @@ from knot_runner.util.files import Facts
 
 def own(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """Return the client's own model and its alpha."""
-    return {name: work.trained[0].kept[name] for name in ("weights", "buffers", "alpha")}
+    return without(work.trained[0].kept, "loss")
 
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -69,12 +70,15 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
     In the first step of a round, an adaptive alpha changes by -lr <v - w, gradient at the mixed model>, within [0, 1]
     (eq. 10).
     """
-    alpha, device = float(work.tensors["alpha"]), next(work.model.parameters()).device
-    personal, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)
+    alpha = float(work.tensors["alpha"])
+    device = next(work.model.parameters()).device
+    personal = copy.deepcopy(work.model)
+    mixed = copy.deepcopy(work.model)
     for module in (personal, mixed):
         flat.load_flat(module, work.tensors["weights"], work.tensors["buffers"])
     rows, loss = work.objective()
-    optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(personal)
+    optimizer = work.optimizer(work.model)
+    own_optimizer = work.optimizer(personal)
     for module in (work.model, mixed):
         work.train_mode(module)
     totals, steps = torch.zeros(2, dtype=torch.float64, device=device), 0
@@ -89,13 +93,15 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
             parts = zip(gradients, personal.parameters(), work.model.parameters(), strict=True)
             with torch.no_grad():
                 slope = float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))
-            alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
+            alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)  # eq. 10
         sent_loss = mean_loss(work.model, batch, loss, rows)
         take_step(optimizer, sent_loss)
         for parameter, gradient in zip(personal.parameters(), gradients, strict=True):
-            parameter.grad = step_alpha * gradient if parameter.requires_grad else None
+            if parameter.requires_grad:
+                parameter.grad = step_alpha * gradient
         own_optimizer.step()
-        totals, steps = totals + torch.stack([sent_loss, mixed_loss]).detach().to(totals.dtype), steps + 1
+        totals += torch.stack([sent_loss, mixed_loss]).detach()
+        steps += 1
     sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()
     kept = {
         "weights": flat.flat_vectors(personal)[0],

@@ -35,8 +35,10 @@ class Clusters:
     @property
     def members(self) -> list[list[int]]:
         """Return the clients of each cluster, ascending."""
-        count = max(self.labels) + 1
-        return [[client for client, label in enumerate(self.labels) if label == number] for number in range(count)]
+        members: list[list[int]] = [[] for _ in set(self.labels)]
+        for client, label in enumerate(self.labels):
+            members[label].append(client)
+        return members
 
 
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
@@ -51,11 +53,12 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
         return one_cluster(len(matrix))
-    graph = affinity(matrix, settings)
+    graph, count = affinity(matrix, settings), settings.clusters
     values = eigenvalues(graph)
-    count = eigengap(values) if settings.clusters == "eigengap" else settings.clusters
     if count is None:
         count = min(CLUSTERS, max(len(matrix) // 2, 1))
+    elif count == "eigengap":
+        count = eigengap(values)
     labels, notes = _spectral(graph, count, seed)
     if settings.clusters is None and count < CLUSTERS:
         notes.append(f"method.clustering.clusters={count}: chosen as half the number of clients")
@@ -100,8 +103,9 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
         edges = nearest.kneighbors_graph(matrix).toarray()
         weights: np.ndarray = (edges + edges.T) / 2
         return weights
-    largest = float(matrix.max())
-    scale = largest if settings.scale == "largest" else settings.scale
+    scale = largest = float(matrix.max())
+    if settings.scale != "largest":
+        scale = settings.scale
     if scale < largest:
         raise UserError(
             f"{scale:g} is less than the largest distance, {largest:.1f}. Use {largest:.1f} or more, or 'largest'",

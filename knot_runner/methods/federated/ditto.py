@@ -52,15 +52,17 @@ def _own_request(
     from the model that a request starts from, v_start. Adding the constant lam (v_start - w) to the gradient turns this
     into a penalty on the distance from w.
     """
-    model = kept_model(state, sent.client)
-    phases = (Phase(config.personal_epochs),) if config.personal_epochs else sent.recipe.phases
-    rate = sent.recipe.lr
+    recipe = replace(sent.recipe, proximal=config.lambda_)
+    if config.personal_epochs:
+        recipe = replace(recipe, phases=(Phase(config.personal_epochs),))
     if config.personal_lr is not None:  # with lr_control, the learning rate includes the temperature
-        rate *= config.personal_lr / federation.training.lr
-    recipe = replace(sent.recipe, phases=phases, lr=rate, proximal=config.lambda_)
+        recipe = replace(recipe, lr=recipe.lr * (config.personal_lr / federation.training.lr))
+    model = kept_model(state, sent.client)
     if model is None:
         return replace(sent, recipe=recipe)
-    control = config.lambda_ * (model.weights - sent.start.weights) if config.lambda_ else None
+    control = None
+    if config.lambda_:
+        control = config.lambda_ * (model.weights - sent.start.weights)
     return replace(sent, start=model, recipe=recipe, control=control)
 
 

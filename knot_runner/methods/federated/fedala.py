@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import FedalaSettings
+from knot_runner.config.strict import without
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining
 from knot_runner.engine.seeds import generator
@@ -54,7 +56,7 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
 def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """Return the client's trained model, and its mixing weights W."""
     (result,) = work.trained
-    return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
+    return model_parts(result) | without(result.kept, "passes")
 
 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -87,9 +89,11 @@ def _with_mix(
     if personal is None:
         return request
     start = layer_starts(federation.layout)[-config.layers]
-    last = state.get(f"client/{request.client}/mix")
-    settings = {"config": config, "start": start, "max_epochs": config.max_epochs if last is None else 1}
-    tensors = {"weights": personal.weights, "mix": torch.ones_like(personal.weights[start:]) if last is None else last}
+    mix, max_epochs = state.get(f"client/{request.client}/mix"), 1
+    if mix is None:
+        mix, max_epochs = torch.ones_like(personal.weights[start:]), config.max_epochs
+    settings = {"config": config, "start": start, "max_epochs": max_epochs}
+    tensors = {"weights": personal.weights, "mix": mix}
     # for the FLOPs of one pass that learns W
     program = LocalProgram(train_from_mix, settings, tensors, further=config.share)
     return replace(request, program=program)
@@ -104,7 +108,7 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, and the initial
     ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
     """
-    config, start, max_epochs = (settings[name] for name in ("config", "start", "max_epochs"))
+    config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
     request, mix, model = work.request, work.tensors["mix"], work.model
     personal, sent = work.tensors["weights"], flat.flat_vectors(model)[0]
     draws = generator(request.seed, "fedala", request.round, request.client)

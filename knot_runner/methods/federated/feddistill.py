@@ -20,6 +20,7 @@ State, in addition to :mod:`own_models`, for clients that have taken part:
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,8 @@ def regularized(
     means = others_means(state, federation, request.client)
     if means is None:
         return request
-    logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
+    labels = federation.train_labels[request.rows]
+    logits, known = means[0][labels], means[1][labels]
     options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
     objective = Objective(label_distillation, request.objective.settings | options)
     inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
@@ -79,7 +81,7 @@ def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
     ``inputs.tensors``: ``label_logits`` [n, C], the F_y of each example, and ``known`` [n].
     """
     rows, hard = cross_entropy(without(settings, *OF_LABELS), inputs)
-    weight, tau = (settings[name] for name in OF_LABELS)
+    weight, tau = itemgetter(*OF_LABELS)(settings)
 
     def loss(logits: Tensor, batch: LossRows) -> Tensor:
         target = torch.softmax(batch["label_logits"] / tau, 1)

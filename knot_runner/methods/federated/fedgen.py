@@ -23,6 +23,7 @@ State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C],
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +37,7 @@ from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, 
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import take_step
-from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent
+from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent, entries_below
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
@@ -91,7 +92,7 @@ def fold(
     if not shares.any():
         shares = torch.ones_like(shares)
     counts = (MILLION * shares / shares.sum()).round().long()
-    return _with_generator(config, state, after, federation, round, [_head(federation, after["weights"], counts)])
+    return train_generator(config, state, after, federation, round, [_head(federation, after["weights"], counts)])
 
 
 def fold_each(
@@ -104,23 +105,44 @@ def fold_each(
     for client in sent:
         counts = (client.parts["labels"].double() * client.examples).round().long()
         heads.append(_head(federation, state["weights"] + client.parts["update"], counts))
-    return _with_generator(config, state, after, federation, round, heads)
+    return train_generator(config, state, after, federation, round, heads)
 
 
-def _with_generator(
+def train_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Train the generator of ``state`` with ``heads``; return ``after`` with the generator, and its mean loss."""
+    """Train the generator of ``state`` with ``heads``; return ``after`` with the generator, and its mean loss.
+
+    Adam continues from its moments in ``state``. Draws are seeded by (seed, round, step).
+    """
+    spec = config.generator
     model = _generator(config, federation, state)
-    tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
-    return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
+    optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
+    for index, parameter in enumerate(model.parameters()):
+        if f"{ADAM}{index}.step" in state:
+            optimizer.state[parameter] = {name: state[f"{ADAM}{index}.{name}"].clone() for name in MOMENTS}
+    counts = torch.stack([head.counts for head in heads]).sum(0)
+    total = 0.0
+    for step in range(spec.steps):
+        draws = generator(federation.seed, "generator", round, step)
+        labels = drawn_labels(counts, spec.batch_size, draws)
+        noise, features = noisy_features(spec, model, labels, len(counts), draws)
+        loss = heads_loss(features, noise, labels, heads, spec.diversity)
+        take_step(optimizer, loss)
+        total += float(loss.detach())
+    after = after | model_tensors(model)
+    for index, parameter in enumerate(model.parameters()):
+        after |= {f"{ADAM}{index}.{name}": tensor for name, tensor in optimizer.state[parameter].items()}
+    return {**after, LABELS: counts}, {"generator_loss": total / spec.steps}
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """Return the message to a client: the model and, after the first round, the generator with the label counts."""
-    sent = {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
-    return averaging.received(config, state, federation, client) | (sent if LABELS in state else {})
+    parts = averaging.received(config, state, federation, client)
+    if LABELS not in state:
+        return parts
+    return parts | {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
 
 
 def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
@@ -131,7 +153,7 @@ def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
     layer.
     """
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
-    alpha, beta = (settings[name] for name in OF_GENERATOR)
+    alpha, beta = itemgetter(*OF_GENERATOR)(settings)
     head = inputs.head
 
     def loss(logits: Tensor, batch: LossRows) -> Tensor:
@@ -198,11 +220,6 @@ class Head:
     counts: Tensor
 
 
-def all_counts(heads: list[Head]) -> Tensor:
-    """Return the number of examples of each label [C], summed over ``heads``."""
-    return torch.stack([head.counts for head in heads]).sum(0)
-
-
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
     """Return a generator that maps noise and a label's one-hot code [B, noise + C] to features [B, H]."""
     with seeded(seed, "generator"):
@@ -243,34 +260,6 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
     return total + diversity * torch.exp(-(noise_distances * feature_distances).mean())
 
 
-def train_generator(
-    spec: LatentGenerator, model: nn.Module, kept: Tensors, heads: list[Head], seed: int, round: int
-) -> tuple[Tensors, float]:
-    """Return the generator after the steps of ``round``, as state tensors, and its mean loss.
-
-    ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are seeded by (seed, round,
-    step).
-    """
-    optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
-    for index, parameter in enumerate(model.parameters()):
-        if f"{ADAM}{index}.step" in kept:
-            optimizer.state[parameter] = {name: kept[f"{ADAM}{index}.{name}"].clone() for name in MOMENTS}
-    counts = all_counts(heads)
-    model.train()
-    losses = []
-    for step in range(spec.steps):
-        draws = generator(seed, "generator", round, step)
-        labels = drawn_labels(counts, spec.batch_size, draws)
-        noise, features = noisy_features(spec, model, labels, len(counts), draws)
-        loss = heads_loss(features, noise, labels, heads, spec.diversity)
-        take_step(optimizer, loss)
-        losses.append(float(loss.detach()))
-    state = model_tensors(model)
-    for index, parameter in enumerate(model.parameters()):
-        state |= {f"{ADAM}{index}.{name}": tensor for name, tensor in optimizer.state[parameter].items()}
-    return state, sum(losses) / len(losses)
-
-
 def model_tensors(model: nn.Module) -> Tensors:
     """Return the generator's weights and running statistics, as entries of a state."""
     return {f"{MODEL}{name}": tensor.clone() for name, tensor in model.state_dict().items()}
@@ -278,4 +267,4 @@ def model_tensors(model: nn.Module) -> Tensors:
 
 def load_generator(model: nn.Module, state: Tensors) -> None:
     """Load the entries that :func:`model_tensors` returned into ``model``, in place."""
-    model.load_state_dict({name.removeprefix(MODEL): part for name, part in state.items() if name.startswith(MODEL)})
+    model.load_state_dict(entries_below(state, MODEL))

@@ -46,8 +46,8 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     Raises:
         UserError: A client has no held-out examples for the selection.
     """
-    clients = [federation.clients[number] for number in federation.numbers]
-    without = [client.name for client in clients if not len(client.valid)]
+    clients = federation.clients
+    without = [clients[number].name for number in federation.numbers if not len(clients[number].valid)]
     if without:
         raise UserError(
             f"clients without held-out examples to select their soup on: {len(without)} (the first is {without[0]}). "

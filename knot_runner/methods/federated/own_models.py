@@ -60,7 +60,8 @@ def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedStat
     """Return state entries with the prefix ``prefix`` that hold the ``trained`` models of clients."""
     kept: FederatedState = {}
     for result in trained:
-        kept |= {f"{prefix}/{result.client}/{name}": tensor for name, tensor in model_parts(result).items()}
+        kept[f"{prefix}/{result.client}/weights"] = result.weights
+        kept[f"{prefix}/{result.client}/buffers"] = result.buffers
     return kept
 
 
@@ -78,9 +79,12 @@ def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
     ``names`` maps the name of a log entry to the name of the tensor.
     """
     row: RoundRow = {}
-    kept = [work.trained[0].kept for work in works]
     for entry, name in names.items():
-        means = [float(tensors[name].double().mean()) for tensors in kept if name in tensors]
+        means = []
+        for work in works:
+            tensor = work.trained[0].kept.get(name)
+            if tensor is not None:
+                means.append(float(tensor.double().mean()))
         if means:
             row[entry] = sum(means) / len(means)
     return row

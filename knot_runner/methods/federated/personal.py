@@ -54,10 +54,11 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
     start = partial(deployed, config, state, federation)
     requests = drawn_requests(config, federation, round, start)
     if round == federation.training.rounds and config.final_head_epochs:
-        requests = [local_request(config, federation, round, client, start(client)) for client in federation.numbers]
-        return [_in_phases(request, Phase(config.final_head_epochs, "head")) for request in requests]
-    if isinstance(config, FedRepSettings):
-        return [_head_then_body(config, request) for request in requests]
+        for client in federation.numbers:
+            request = local_request(config, federation, round, client, start(client))
+            requests.append(_in_phases(request, Phase(config.final_head_epochs, "head")))
+    elif isinstance(config, FedRepSettings):
+        requests = [_head_then_body(config, request) for request in requests]
     return requests
 
 
@@ -65,8 +66,10 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
     """Return the update of the body, and of the head if the server reads heads; {} if only heads were trained."""
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
-    whole = config.first_head == "averaged" or config.server_distillation is not None
-    return averaging.changes(config, state, work, slice(None) if whole else shared_of(config, federation))
+    shared = shared_of(config, federation)
+    if config.first_head == "averaged" or config.server_distillation is not None:
+        shared = slice(None)
+    return averaging.changes(config, state, work, shared)
 
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:

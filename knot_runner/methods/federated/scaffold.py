@@ -72,13 +72,9 @@ def own(config: AveragingSettings, state: FederatedState, federation: Federation
 
 
 def fold(
-    config: AveragingSettings,
-    state: FederatedState,
-    federation: Federation,
-    round: int,
-    mean: ClientMessage,
+    config: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage,
     share: float,
-) -> Folded:
+) -> Folded:  # fmt: skip
     """Take FedAvg's server step, and set c to c + sum_k (c_k+ - c_k) / N (line 17).
 
     N is the number of all clients, so the second term is the mean change times the fraction of participants.

@@ -41,7 +41,7 @@ def stacked_models(models: Sequence[ClientModel]) -> Tensors:
 
 def client_models(state: Tensors) -> list[ClientModel]:
     """Return the clients' models that a state holds; see :func:`stacked_models`."""
-    return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
+    return list(map(ClientModel, state["theta/weights"], state["theta/buffers"]))
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Updates:
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
         """Return the updates of clients that trained from ``starts``. Equal starts of several clients have one row."""
-        numbers: dict[int, int] = {}
-        begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
-        distinct = [starts[begins.index(number)] for number in range(len(numbers))]
-        return Updates(torch.stack(distinct), torch.tensor(begins), trained)
+        distinct = {id(model): model for model in starts}
+        numbers = list(distinct)
+        begins = torch.tensor([numbers.index(id(model)) for model in starts])
+        return Updates(torch.stack(list(distinct.values())), begins, trained)
 
     def applied(self, matrix: Tensor) -> Tensor:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].

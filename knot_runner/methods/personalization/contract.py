@@ -37,11 +37,9 @@ class PersonalFederation(Federation):
 
     @staticmethod
     def after(
-        federation: Federation,
-        method: FederatedSettings,
-        start: Callable[[int], ClientModel],
+        federation: Federation, method: FederatedSettings, start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
-    ) -> PersonalFederation:
+    ) -> PersonalFederation:  # fmt: skip
         """Return a copy of ``federation`` for personalization, with the method's settings, theta_0 and the groups."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)

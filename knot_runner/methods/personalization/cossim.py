@@ -89,8 +89,8 @@ def _points(config: CossimSettings) -> list[Point]:
     """Return all points: one after the first epoch, and two per aggregation (before and after the training)."""
     points = [Point(0, config.epochs, phase="trained")]
     for number in range(1, config.rounds + 1):
-        points += [Point(number, number * config.epochs, phase="combined")]
-        points += [Point(number, (number + 1) * config.epochs, phase="trained")]
+        points.append(Point(number, number * config.epochs, phase="combined"))
+        points.append(Point(number, (number + 1) * config.epochs, phase="trained"))
     return points
 
 

@@ -49,8 +49,8 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: Me
     ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: each client's correct predictions on held-out
     examples.
     """
-    sizes = [len(rows) for rows in federation.rows("valid")]
-    shares = [int(valid[client]) / sizes[client] for client in federation.numbers if sizes[client]]
+    rows = federation.rows("valid")
+    shares = [int(valid[client]) / len(rows[client]) for client in federation.numbers if len(rows[client])]
     about: Facts = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps, "alpha": point.alpha}
     if point.phase is not None:
         about["phase"] = point.phase

@@ -38,10 +38,8 @@ def plan(
 
     After the last checkpoint of these clients, the next few clients start.
     """
-    step = round % config.checkpoints
-    return [
-        finetune_request(config, federation, state, client, step) for client in under_way(config, federation, round)
-    ]
+    step, clients = round % config.checkpoints, under_way(config, federation, round)
+    return [finetune_request(config, federation, state, client, step) for client in clients]
 
 
 def fold(

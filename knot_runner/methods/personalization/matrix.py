@@ -47,7 +47,7 @@ class TestRows:
     def of(test: Sequence[Tensor]) -> TestRows:
         """Return the index of ``test``, the rows of each client's test examples."""
         rows, places = torch.cat(list(test)).unique(return_inverse=True)
-        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(rows) for rows in test]))
+        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor(list(map(len, test))))
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
@@ -153,8 +153,10 @@ def untested_notes(federation: Federation) -> list[str]:
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []
-    names = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
+    shown = without[:3]
+    if len(without) > 3:
+        shown.append("...")
     return [
-        f"no test examples at {len(without)} of {len(federation.clients)} clients ({names}): they have no ID accuracy "
-        "and do not count in the OOD accuracy of others"
+        f"no test examples at {len(without)} of {len(federation.clients)} clients ({', '.join(shown)}): they have no "
+        "ID accuracy and do not count in the OOD accuracy of others"
     ]

@@ -5,6 +5,8 @@ theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from knot_runner.config.settings.methods.personalization import SoupSettings
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.federation import FederatedState
@@ -14,8 +16,11 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
     """Return the interpolated model, computed in float64. It equals ``origin`` for alpha=0, ``trained`` for alpha=1."""
-    pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
-    return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
+
+    def mixed(a: Tensor, b: Tensor) -> Tensor:
+        return ((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype)
+
+    return ClientModel(mixed(origin.weights, trained.weights), mixed(origin.buffers, trained.buffers))
 
 
 def soup_points(config: SoupSettings) -> list[Point]:

@@ -31,8 +31,10 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
     - ``dropped``, ``late``, ``partial``: the number of clients that failed, missed the deadline, or did partial work
     - ``staleness``: the mean staleness of the aggregated updates; None if no update was aggregated
     """
-    method = discounted(method, fleet)
-    simulated = Asynchronous(method, fleet) if fleet.mode == "async" else Synchronous(method, fleet)
+    simulated: Synchronous | Asynchronous = Synchronous(method, fleet)
+    if fleet.mode == "async":
+        method = discounted(method, fleet)
+        simulated = Asynchronous(method, fleet)
     on_clock = replace(
         method,
         init=simulated.init,
@@ -47,15 +49,15 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
     """Return ``method`` with updates that are multiplied by (1 + tau)^-a, where tau is the staleness in rounds."""
-    if fleet.mode != "async":
-        return method
 
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
         factor = math.pow(1 + work.round - work.begun, -fleet.staleness_exponent)
-        parts = method.message(config, state, federation, work)
-        return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
+        parts = dict(method.message(config, state, federation, work))
+        for name in parts.keys() & DISCOUNTED:
+            parts[name] = parts[name] * factor
+        return parts
 
     return replace(method, message=message, begun=lambda state, work: as_begun(state, work.begun, work.round))
 
@@ -70,12 +72,11 @@ def fleet_facts(rows: list[State], target: float | None) -> State:
         return {}
     arrived = [len(row["participants"]) for row in rows]
     stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True) if count)
-    facts = {
-        "clock": rows[-1]["clock"],
-        "arrived": sum(arrived),
-        **{key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")},
-        "empty": arrived.count(0),
-        "staleness": stale / sum(arrived) if sum(arrived) else None,
-    }
+    facts = {"clock": rows[-1]["clock"], "arrived": sum(arrived)}
+    for key in ("dropped", "late", "partial"):
+        facts[key] = sum(row[key] for row in rows)
+    facts |= {"empty": arrived.count(0), "staleness": None}
+    if any(arrived):
+        facts["staleness"] = stale / sum(arrived)
     curve = [(row["clock"], row[metrics.ACCURACY]) for row in rows if metrics.ACCURACY in row]
     return {"fleet": facts, "time_to_target": metrics.reached_at(curve, target)}

@@ -22,6 +22,7 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.around.fleet.synchronous import CLOCK
+from knot_runner.methods.contract import entries_below
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
@@ -83,11 +84,13 @@ class Asynchronous(Simulation):
         """
         if self.is_finished(config, state, federation, round):
             return []
-        requests, step = [], self.next_step(config, state, federation, round)
-        for version in sorted({update.version for update in step.updates}):
-            clients = [update.client for update in step.updates if update.version == version]
+        requests: list[LocalTraining] = []
+        clients: dict[int, list[int]] = {}
+        for update in self.next_step(config, state, federation, round).updates:
+            clients.setdefault(update.version, []).append(update.client)
+        for version in sorted(clients):
             begun = as_begun(state, version, round)
-            requests += self.method.plan(config, begun, federation.choosing(clients), version)
+            requests += self.method.plan(config, begun, federation.choosing(clients[version]), version)
         return devices.sent_first(requests)
 
     def pass_time(
@@ -99,9 +102,9 @@ class Asynchronous(Simulation):
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
             kept |= version_entries(before, version, round)
-        staleness = [round - update.version for update in step.updates]
-        mean = sum(staleness) / len(staleness) if staleness else None
-        facts: RoundRow = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
+        facts: RoundRow = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": None}
+        if step.updates:
+            facts["staleness"] = sum(round - update.version for update in step.updates) / len(step.updates)
         return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
@@ -126,10 +129,10 @@ class Asynchronous(Simulation):
         done: set[int] = set()
         buffer = fleet.buffer or max(federation.participants // 2, 1)
         while len(received) < buffer:
-            if not any(flight.arrives <= now for flight in flying):
+            if not flying or min(flying).arrives > now:
                 flying += self._beginning(config, state, federation, round, flying, done, now)
             if not flying:
-                left = [client for client in federation.numbers if client not in done]
+                left = sorted(set(federation.numbers) - done)
                 if not left:
                     break
                 now = devices.await_clients(fleet, federation, left, now)
@@ -147,8 +150,8 @@ class Asynchronous(Simulation):
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
         """Return the clients that start at time ``now``, in FedAvg's sampling order."""
-        fleet = self.fleet
-        available, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
+        fleet, away = self.fleet, done | {flight.client for flight in flying}
+        available = devices.available_clients(fleet, federation, now)
         free = [client for client in federation.in_turn(round) if available[client] and client not in away]
         clients = free[: federation.participants - len(flying)]
         if not clients:
@@ -156,8 +159,10 @@ class Asynchronous(Simulation):
         requests = self.method.plan(config, state, federation.choosing(clients), round)
         failing, beginning = devices.failures(fleet, federation, round), []
         for client, time in self.times(config, state, federation, round, requests).items():
-            share = failing[client]
-            beginning.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
+            duration, share = time.total, failing[client]
+            if share is not None:
+                duration *= share
+            beginning.append(Flight(now + duration, client, round))
         return beginning
 
 
@@ -179,9 +184,8 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
     """
     if version == round:
         return state
-    prefix = f"fleet/sent/{version}/"
-    then = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-    return {name: tensor for name, tensor in state.items() if name.startswith(NOT_SENT)} | then
+    kept = {name: tensor for name, tensor in state.items() if name.startswith(NOT_SENT)}
+    return kept | entries_below(state, f"fleet/sent/{version}/")
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
@@ -191,6 +195,5 @@ def version_entries(state: FederatedState, version: int, round: int) -> Federate
     """
     prefix = f"fleet/sent/{version}/"
     if version == round:  # copies, because a commit cannot hold the same tensor under two names
-        held = {name: tensor for name, tensor in state.items() if not name.startswith(NOT_SENT)}
-        return {f"{prefix}{name}": tensor.clone() for name, tensor in held.items()}
+        return {f"{prefix}{name}": part.clone() for name, part in state.items() if not name.startswith(NOT_SENT)}
     return {name: tensor for name, tensor in state.items() if name.startswith(prefix)}

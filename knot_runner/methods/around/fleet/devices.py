@@ -15,7 +15,6 @@ from torch import Tensor
 
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method, Sent, size
@@ -34,13 +33,9 @@ class Simulation:
     fleet: FleetSettings
 
     def times(
-        self,
-        config: FederatedSettings,
-        state: FederatedState,
-        federation: Federation,
-        round: int,
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         requests: list[LocalTraining],
-    ) -> dict[int, WorkTime]:
+    ) -> dict[int, WorkTime]:  # fmt: skip
         """Return the :func:`work_times` of ``requests``.
 
         The transfer time is computed as if all clients sent and received as many numbers as the first client.
@@ -73,10 +68,10 @@ class WorkTime:
 
     def epochs_until(self, deadline: float) -> int:
         """Return the number of whole epochs (at most ``epochs``) after which the client can send by ``deadline``."""
-        if self.total <= deadline:
-            return self.epochs
-        possible = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
-        return max(possible, default=0)
+        epochs = self.epochs
+        while epochs and self.sending + epochs * self.epoch > deadline:
+            epochs -= 1
+        return epochs
 
 
 def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
@@ -127,7 +122,7 @@ def work_times(
         request = work[0]
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
-            examples = recipe.batch_size * batch_count(examples, recipe.batch_size, True)
+            examples -= examples % recipe.batch_size
         further = sum(sent.program.further for sent in work if sent.program is not None)
         epochs, all_epochs = _epochs(request), sum(map(_epochs, work)) + further
         epoch = examples * float(compute[client]) * (all_epochs / epochs)
@@ -165,8 +160,11 @@ def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[f
     The entry is None for a client that does not fail.
     """
     draws = generator(federation.seed, "fleet", "dropout", round)
-    fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64).tolist()
-    return [share if draw < fleet.dropout else None for draw, share in zip(fails, after, strict=True)]
+    fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64)
+    shares: list[float | None] = [None] * len(after)
+    for client in (fails < fleet.dropout).nonzero()[:, 0].tolist():
+        shares[client] = float(after[client])
+    return shares
 
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:

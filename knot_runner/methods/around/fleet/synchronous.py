@@ -33,11 +33,13 @@ class Synchronous(Simulation):
         if isinstance(fleet.deadline, float):
             everyone = federation.choosing(federation.numbers)
             times = self.times(config, state, federation, 0, method.plan(config, state, everyone, 0))
-            least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times.values()]
-            if least and min(least) > fleet.deadline:
-                what = "all of its epochs" if fleet.late == "drop" else "one epoch"
+            what, works = "all of its epochs", list(times.values())
+            if fleet.late == "partial":
+                what, works = "one epoch", [replace(work, epochs=1) for work in works]
+            least = min((work.total for work in works), default=0.0)
+            if least > fleet.deadline:
                 raise UserError(
-                    f"{fleet.deadline:g} s is less than the {min(least):.3g} s that the fastest client "
+                    f"{fleet.deadline:g} s is less than the {least:.3g} s that the fastest client "
                     f"needs for {what}. Use a longer deadline",
                     "fleet.deadline",
                 )
@@ -78,15 +80,19 @@ class Synchronous(Simulation):
         turns = [client for client in federation.in_turn(round) if available[client]]  # in FedAvg's sampling order
         planned = method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
         times = self.times(config, state, federation, round, planned)
-        deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
-        if fleet.deadline == "median" and times:
+        deadline = math.inf
+        if isinstance(fleet.deadline, float):
+            deadline = fleet.deadline
+        elif fleet.deadline == "median" and times:
             deadline = statistics.median(time.total for time in times.values())
         failing = devices.failures(fleet, federation, round)
         requests: list[LocalTraining] = []
         lasted, dropped, late, partial = 0.0, 0, 0, 0
         for client, work in devices.by_client(planned).items():
             time = times[client]
-            epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
+            epochs = time.epochs
+            if fleet.late == "partial":
+                epochs = time.epochs_until(deadline)
             is_partial = 0 < epochs < time.epochs
             if is_partial:
                 time, work = replace(time, epochs=epochs), devices.shortened_work(work, epochs)
@@ -101,6 +107,7 @@ class Synchronous(Simulation):
                 partial += is_partial
                 lasted = max(lasted, time.total)
                 requests += work
-        row: RoundRow = {"clock": began + lasted, "dropped": dropped, "late": late, "partial": partial}
-        row["staleness"] = 0.0 if requests else None
+        staleness = 0.0 if requests else None
+        counts = {"dropped": dropped, "late": late, "partial": partial}
+        row: RoundRow = {"clock": began + lasted, **counts, "staleness": staleness}
         return devices.sent_first(requests), row

@@ -27,6 +27,7 @@ import torch
 
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
+from knot_runner.config.strict import without
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import ClientMessage, Gathering, Method, Sent, State, nothing
 from knot_runner.methods.federated.averaging import shared_of
@@ -84,13 +85,17 @@ class UserPrivacy:
         """
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
-        return 1.0 if name in CENTERED else self.clip_logits
+        if name in CENTERED:
+            return 1.0
+        return self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float:
         """Return the maximum norm of a message with the given ``parts``; infinity without clipping."""
         if self.clip_norm is None:
             return math.inf
-        return self.clip_norm if phase == 1 else self.clip_logits * math.sqrt(sum(map(len, parts.values())))
+        if phase == 1:
+            return self.clip_norm
+        return self.clip_logits * math.sqrt(sum(map(len, parts.values())))
 
     def epsilon(self, rounds: int) -> float | None:
         """Return epsilon after ``rounds``; None without noise."""
@@ -102,8 +107,12 @@ class UserPrivacy:
         """Return the entry ``privacy`` of a result after ``rounds``. ``rows`` are the log rows of these rounds."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
 
-        norms = [norm for row in rows for norm in row.get("update_norms", [])]
-        clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
+        norms: list[float] = []
+        clipped = 0.0
+        for row in rows:
+            of_round = row.get("update_norms", [])
+            norms += of_round
+            clipped += row.get("clipped", 0.0) * len(of_round)
         facts: State = {
             "epsilon": self.epsilon(rounds),
             "delta": self.delta,
@@ -115,9 +124,11 @@ class UserPrivacy:
             "clip_norm": self.clip_norm,
             "rounds": min(rounds, self.rounds),
             "accountant": accountant_name() if self.noise_multiplier else None,
-            "clipped": sum(clipped) / len(norms) if norms else None,
-            "median_norm": statistics.median(norms) if norms else None,
+            "clipped": None,
+            "median_norm": None,
         }
+        if norms:
+            facts |= {"clipped": clipped / len(norms), "median_norm": statistics.median(norms)}
         if self.exchanges:
             facts |= {"clip_logits": self.clip_logits, "messages": self.messages}
         return {"privacy": facts}
@@ -162,7 +173,7 @@ def privately(
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     """Return the clipped message, whose ``facts`` hold the ``norm`` before clipping."""
-    parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
+    parts = without(sent.parts, "statistics")
     if not parts:
         return replace(sent, parts={})
     if phase == 2:
@@ -170,7 +181,8 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
             logits = parts[name].double()
             parts[name] = (logits - logits.mean(1, keepdim=True)).to(parts[name].dtype)
     squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in parts.items())
-    norm, bound = math.sqrt(sum(squares)), privacy.bound(parts, phase)
+    norm = math.sqrt(sum(squares))
+    bound = privacy.bound(parts, phase)
     if norm > bound:
         parts = {name: part * (bound / norm) for name, part in parts.items()}
     return replace(sent, parts=parts, facts={"norm": norm})
@@ -185,8 +197,8 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     The noise of the first and of the second messages is seeded by (seed, round, phase), so that a resumed run adds the
     same noise.
     """
-    parts = gathering.empty()
-    sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items() if name != "statistics"}
+    parts = without(gathering.empty(), "statistics")
+    sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items()}
     norms: list[float] = []
     for sent in gathering.sent:
         if sent.parts.keys() != sums.keys():
@@ -226,10 +238,13 @@ def _mechanism(
     if config.batchnorm == "averaged" and len(federation.model.buffers):
         problem = "privacy does not clip the running statistics that 'averaged' sends. Use 'local' or 'frozen'"
         raise UserError(problem, "method.batchnorm")
-    if spec.delta is None and clients < 2:
-        raise UserError(
-            "for a single client, the default delta is 1, which gives no privacy. Use more clients", "privacy.delta"
-        )
+    delta = spec.delta
+    if delta is None:
+        if clients < 2:
+            raise UserError(
+                "for a single client, the default delta is 1, which gives no privacy. Use more clients", "privacy.delta"
+            )
+        delta = clients**-1.1  # the default of McMahan et al. 2018
     keeps = method.own is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
@@ -249,16 +264,19 @@ def _mechanism(
         messages=(method.fold is not None) + (exchange is not None),
         exchanges=exchange is not None,
         rounds=federation.training.rounds,
-        delta=clients**-1.1 if spec.delta is None else spec.delta,  # the default of McMahan et al. 2018
+        delta=delta,
     )
 
 
 def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation: Federation) -> list[str]:
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
-    released = "the global models" if method.fold is not None else "the clients' mean logits"
+    released, shown = "the clients' mean logits", "infinity"
+    if method.fold is not None:
+        released = "the global models"
     spent = privacy.epsilon(privacy.rounds)
-    shown = "infinity" if spent is None else f"{spent:.3g}"
+    if spent is not None:
+        shown = f"{spent:.3g}"
     notes = [
         f"privacy: (epsilon, delta) = ({shown}, {privacy.delta:.2g}) at user level after "
         f"{counted(privacy.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. Epsilon covers "

@@ -48,7 +48,9 @@ def accountant_name() -> str:
 
 def neighbors(privacy: UserPrivacy) -> str:
     """Return the accountant's neighboring relation: ``add or remove``, or ``replace``."""
-    return "replace" if _without_replacement(privacy) else "add or remove"
+    if _without_replacement(privacy):
+        return "replace"
+    return "add or remove"
 
 
 @functools.cache
@@ -73,9 +75,13 @@ def epsilon_after(privacy: UserPrivacy) -> Callable[[int], float | None]:
     each = np.minimum.reduce(bounds)
 
     def epsilon(rounds: int) -> float | None:
+        if not rounds:
+            return 0.0
         divergences = min(rounds, privacy.rounds) * each
-        spent = float(library.rdp.compute_epsilon(orders, divergences, privacy.delta)[0]) if rounds else 0.0
-        return spent if math.isfinite(spent) else None
+        spent = float(library.rdp.compute_epsilon(orders, divergences, privacy.delta)[0])
+        if math.isfinite(spent):
+            return spent
+        return None
 
     return epsilon
 

@@ -103,7 +103,7 @@ class Synthesizer(Trainee):
 
     def __init__(self, request: MakeImages, model: nn.Module, device: torch.device, report: Report) -> None:
         self.request, self.model, self.device, self.report = request, model, device, report
-        self.mean, self.std = (torch.tensor(s, device=device)[:, None, None] for s in (request.mean, request.std))
+        self.mean, self.std = torch.tensor([request.mean, request.std], device=device)[:, :, None, None]
 
     def step(self, loss: Tensor, number: int, steps: int) -> float:
         """Take optimizer step ``number`` (from 1) of ``steps`` on the scalar ``loss``; return the loss as a float.
@@ -138,14 +138,9 @@ class OptimizedImages(Synthesizer):
     """
 
     def __init__(
-        self,
-        request: MakeImages,
-        config: StatisticsSynthesis | RecordsSynthesis,
-        model: nn.Module,
-        records: Tensors,
-        device: torch.device,
-        report: Report,
-    ) -> None:
+        self, request: MakeImages, config: StatisticsSynthesis | RecordsSynthesis, model: nn.Module, records: Tensors,
+        device: torch.device, report: Report,
+    ) -> None:  # fmt: skip
         super().__init__(request, model, device, report)
         self.config, self.records, shape = config, records, request.network.shape
         taps = [name for name in tap_names_of(records) if name != LOGITS]
@@ -202,8 +197,9 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     and a 3x3 convolution. We add a sigmoid at the end, because pixels are bounded. Normalization always uses the
     statistics of the batch, so that images are generated as in training.
     """
-    channels, *whole = shape
-    half, quarter = (tuple(math.ceil(side / part) for side in whole) for part in (2, 4))
+    channels, rows, columns = shape
+    half = math.ceil(rows / 2), math.ceil(columns / 2)
+    quarter = math.ceil(rows / 4), math.ceil(columns / 4)
     fewer = max(1, width // 2)
     return nn.Sequential(
         nn.Linear(latent, width * math.prod(quarter)),
@@ -213,7 +209,7 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
         nn.Conv2d(width, width, 3, padding=1),
         nn.BatchNorm2d(width, track_running_stats=False),
         nn.LeakyReLU(0.2),
-        nn.Upsample(tuple(whole)),
+        nn.Upsample((rows, columns)),
         nn.Conv2d(width, fewer, 3, padding=1),
         nn.BatchNorm2d(fewer, track_running_stats=False),
         nn.LeakyReLU(0.2),

@@ -45,16 +45,16 @@ def released_records(
     for name, values in activations_of(read, examples).items():
         for label in range(classes):
             of_label = values[labels == label]
-            statistics = {"mean": _mean(of_label)}
-            centered = of_label.double() - statistics["mean"]
+            mean = _mean(of_label)
+            centered = of_label.double() - mean
             if kind == "spectral":
-                statistics["axes"] = principal_axes(centered, components)
+                key, spread = "axes", principal_axes(centered, components)
             elif name == LOGITS:
-                statistics["covariance"] = centered.T @ centered / max(1, len(of_label))
+                key, spread = "covariance", centered.T @ centered / max(1, len(of_label))
             else:
-                statistics["variance"] = _mean(centered.square())
-            for key, tensor in statistics.items():
-                records.setdefault(f"{name}.{key}", []).append(tensor)
+                key, spread = "variance", _mean(centered.square())
+            records.setdefault(f"{name}.mean", []).append(mean)
+            records.setdefault(f"{name}.{key}", []).append(spread)
     return {name: torch.stack(tensors).float() for name, tensors in records.items()}
 
 

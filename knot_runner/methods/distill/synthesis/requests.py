@@ -12,7 +12,7 @@ import torch
 
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
-from knot_runner.engine.examples import stored_data
+from knot_runner.engine.examples import forward_all, stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Resources, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
 from knot_runner.engine.stages import Report, train_epochs
@@ -28,7 +28,7 @@ from knot_runner.util.files import Facts
 class ReleaseRecords(OwnRequest):
     """A request for the records of a teacher's activations on training images, which the data owner releases."""
 
-    stage: Literal["records"]
+    stage: str
     party: str
     network: Network
     weights: Ref
@@ -41,7 +41,9 @@ class ReleaseRecords(OwnRequest):
         """Return the records, and facts about them: ``kind``, number of ``floats``, and ``bytes``."""
         began = time.monotonic()
         examples = stored_examples(resources, self.examples)
-        taps = [] if self.kind == "top" else tap_names(self.network)
+        taps: list[str] = []
+        if self.kind != "top":
+            taps = tap_names(self.network)
         read = read_taps(frozen_network(self.network, self.weights, resources), self.network, taps)
         records = released_records(read, examples, self.network.classes, self.kind, self.components or 0)
         return records, {"released": released(self.kind, records.values()), "seconds": time.monotonic() - began}
@@ -54,7 +56,7 @@ class MakeImages(OwnRequest):
     The artifact holds the images as examples, labeled with the argmax of the teacher's logits.
     """
 
-    stage: Literal["synthetic"]
+    stage: str
     party: str
     #: network and weights of the teacher
     network: Network
@@ -87,15 +89,13 @@ class MakeImages(OwnRequest):
             synthesis = OptimizedImages(self, config, model, records, device, report)
         _, facts = train_epochs(synthesis, work, synthesis.epochs, "last", "score")
         pixels = synthesis.images()
-        mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+        mean, std = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.std, dtype=torch.float64)
         unknown = torch.full((len(pixels),), UNLABELED)
         tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
         examples = stored_data(tensors).to(device).select(torch.arange(len(pixels)), torch.float32)
-        with torch.no_grad():
-            predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
-        loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
-        facts = {"images": config.images, "loss": loss, "seconds": seconds, "released": release}
-        return {**tensors, "labels": torch.cat(predicted)}, facts
+        tensors["labels"] = forward_all(model, examples, EVALUATION_BATCH).argmax(1).cpu()
+        loss = facts["epochs"][-1]["loss"]
+        return tensors, {"images": config.images, "loss": loss, "seconds": facts["seconds"], "released": release}
 
 
 def released(kind: str, tensors: Collection[Any]) -> Facts:

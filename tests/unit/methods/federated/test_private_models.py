@@ -80,9 +80,9 @@ def test_private_scaffold_empty_round_noises_model_and_control(deep):
 def untrained(monkeypatch):
     given = []
 
-    def train(spec, model, kept, heads, seed, round):
+    def train(config, state, after, federation, round, heads):
         given.extend(heads)
-        return {}, 0.0
+        return {**after, "generator/labels": heads[0].counts}, {"generator_loss": 0.0}
 
     monkeypatch.setattr("knot_runner.methods.federated.fedgen.train_generator", train)
     return given
