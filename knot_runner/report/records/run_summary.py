@@ -247,7 +247,7 @@ def run_view(
     """
     columns = [TerminalColumn(heads[0], no_wrap=True)]
     columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
-    cells = [row and (row[0], *row[1]) for row in rows]
+    cells = [None if row is None else (row[0], *row[1]) for row in rows]
     return Group(summary_grid(columns, cells, name), *dim_lines(lines, result))
 
 

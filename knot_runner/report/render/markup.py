@@ -101,7 +101,7 @@ def table_csv(table: ResultTable) -> str:
                 low, high = cell.band
                 values = vars(cell) | {"low": low, "high": high, "seeds": cell.n}
                 numbers = (values[name] for name in CSV_NUMBERS)
-                rounded = [number and np.round(number, 6) for number in numbers]
+                rounded = [number if number is None else np.round(number, 6) for number in numbers]
                 rows.append([*row.keys, column, group.metric or group.key, *rounded])
     return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows)
 

@@ -15,7 +15,7 @@ from knot_runner.report.render.table_model import ColumnGroup, ResultTable, Tabl
 # a group of settings as a value: {kind:soup,lr:0.01}
 _GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
 # the groups above each setting of a label, and the separator before them
-_ABOVE = re.compile(r"(^|, )[^=,]*\.")
+_ABOVE = re.compile(r"(^|, )(?:(?!, )[^=])*\.")
 # control characters C0 and C1, and characters that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _LATEX = str.maketrans({
