@@ -159,7 +159,7 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
     return _long_frame(rows, [*dict.fromkeys(("round", per)), "metric", "value"])
 
 
-def _long_frame(rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> pd.DataFrame:
+def _long_frame(rows: Sequence[tuple[object, ...]], columns: Sequence[str]) -> pd.DataFrame:
     """Return ``rows`` of a run's number and the values of ``columns``, indexed by run."""
     import pandas as pd
 
