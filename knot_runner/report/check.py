@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.strict import build, without
 from knot_runner.report.claims.measures import check_target, measure_of
-from knot_runner.report.claims.spec import TARGET_MEASURES, ClaimSettings
+from knot_runner.report.claims.spec import ClaimSettings
 from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
@@ -41,18 +42,17 @@ def check_report(spec: Config) -> None:
         raise UserError(
             f"unknown table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}", "report.kind"
         )
-    known = dict(spec)
+    more: Collection[str] = ()
     if not (TABLE_KINDS.is_built_in(kind) or FIGURES.is_built_in(kind)):  # a plug-in's kind may read further keys
-        known = {key: value for key, value in spec.items() if key in ReportSettings.__dataclass_fields__}
+        more = spec.keys() - ReportSettings.__dataclass_fields__.keys()
     elif kind in TABLE_KINDS:
-        known = without(known, *TABLE_KINDS[kind].options)
-    report = build(ReportSettings, known, "report")
+        more = TABLE_KINDS[kind].options
+    report = build(ReportSettings, without(spec, *more), "report")
     if kind in TABLE_KINDS:
         printed_table(kind, spec)
     figures_of(spec)
     preset_cases(spec, None)
-    claims = report.claims or []
-    for claim in claims:
+    for claim in report.claims or ():
         measure_of(claim)
-    if report.target is not None or any(claim.measure in TARGET_MEASURES for claim in claims):
+    if report.target is not None or report.needs_target:
         check_target(spec.get("target"))  # as the user typed the number

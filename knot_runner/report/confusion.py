@@ -9,7 +9,7 @@ from rich.console import Group
 
 from knot_runner.metrics import TestSet
 from knot_runner.records import has_record
-from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
+from knot_runner.report.render.terminal import TerminalColumn, dimmed, results_grid, text_line
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import PREDICTIONS, MeasuredRun, predictions
 from knot_runner.results import ONE_CLASS
@@ -60,7 +60,7 @@ def confusion_table(run: MeasuredRun) -> Group:
     rows = []
     for true, predicted in counts.iterrows():
         wrong = predicted.drop(true).sort_values(ascending=False, kind="stable")
-        texts = [f"{name} ({count})" for name, count in wrong.items() if count]
+        texts = [f"{name} ({count})" for name, count in wrong[wrong > 0].items()]
         examples = predicted.sum()
         rows.append([true, str(examples), f"{predicted[true] / max(examples, 1):.0%}", first_few(texts, MOST_WRONG)])
     columns = [
@@ -69,5 +69,5 @@ def confusion_table(run: MeasuredRun) -> Group:
     ]  # fmt: skip
     share = f"{np.trace(counts)} of {counts.to_numpy().sum()}"
     title = f"{run.task}, {run.method}, seed {run.seed}: {share} test examples are correct"
-    notes = [text_line(note, DIM) for note in run.result.notes if note.startswith(ONE_CLASS)]
-    return Group(text_line(title, "bold"), results_grid(columns, rows), *notes)
+    notes = [note for note in run.result.notes if note.startswith(ONE_CLASS)]
+    return Group(text_line(title, "bold"), results_grid(columns, rows), *dimmed(notes))

@@ -148,8 +148,6 @@ class RunSet:
 
 def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
     """Return a row per number in the rounds.jsonl of each finished run, indexed by run."""
-    import pandas as pd
-
     if per not in ("round", "client"):
         raise UserError("expected run, round or client", f"per={per}")
     rows: list[tuple[Any, ...]] = []
@@ -158,8 +156,15 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
             for row in rounds(run):
                 measured = _numbers(row) if per == "round" else _of_clients(row)
                 rows += [(i, row["round"], *numbers) for numbers in measured]
-    columns = [*dict.fromkeys(("run", "round", per)), "metric", "value"]
-    return pd.DataFrame(rows, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
+    return _long_frame(rows, [*dict.fromkeys(("round", per)), "metric", "value"])
+
+
+def _long_frame(rows: Sequence[tuple[object, ...]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return ``rows`` of a run's number and the values of ``columns``, indexed by run."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=["run", *columns])
+    return frame.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None)
 
 
 def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
@@ -187,9 +192,7 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
             load_plugins([name.strip("'\" ") for value in condition.wanted for name in value.strip("[]").split(",")])
     runs, lines = select_runs(read_runs(out, data), [each for each in filters if each.key != "plugins"])
     used = sorted({plugin for run in runs.runs.run for plugin in run.setting("plugins") or ()})
-    unloaded = [
-        plugin for plugin in used if (Path(plugin).stem if plugin.endswith(".py") else plugin) not in sys.modules
-    ]
+    unloaded = [plugin for plugin in used if plugin.removesuffix(".py").rpartition("/")[2] not in sys.modules]
     if unloaded:
         lines.append(
             f"Metrics of plug-ins have no title, unit or range. To load them, add plugins=[{','.join(unloaded)}]."
@@ -220,10 +223,10 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     if not jobs:
         raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders without a valid run{name_few(foreign)}.",) if foreign else ()
-    return run_set(out, load_runs(jobs, files=[CONFIG]), lines)
+    return replace(run_set(out, load_runs(jobs, files=[CONFIG])), lines=lines)
 
 
-def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunSet:
+def run_set(out: Path, runs: Sequence[Run]) -> RunSet:
     """Return the ``runs`` below ``out`` as frames."""
     import pandas as pd
 
@@ -238,15 +241,11 @@ def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunS
             texts["data"] = run.result.data
         settings.append(texts | counted[-1])
         if is_finished(run):
-            numbers += [(i, *pair) for pair in _numbers(content_of(run.result))]
-    metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
+            for pair in _numbers(content_of(run.result)):
+                numbers.append((i, *pair))
+    metrics = _long_frame(numbers, ["metric", "value"])
     return RunSet(
-        out,
-        run_rows(runs),
-        pd.DataFrame(settings, dtype=object),
-        pd.DataFrame(counted, dtype=object),
-        metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),
-        lines,
+        out, run_rows(runs), pd.DataFrame(settings, dtype=object), pd.DataFrame(counted, dtype=object), metrics
     )
 
 

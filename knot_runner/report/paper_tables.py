@@ -16,8 +16,11 @@ from knot_runner.util.errors import UserError, nearest
 
 def printed_tables() -> list[str]:
     """Return the names of the printed tables, such as ``knot/table2``."""
-    paths = [path for path in PAPERS.rglob("*.yaml") if path.name != "reproduce.yaml"]
-    return sorted(path.relative_to(PAPERS).with_suffix("").as_posix() for path in paths)
+    names = []
+    for path in PAPERS.rglob("*.yaml"):
+        if path.name != "reproduce.yaml":
+            names.append(path.relative_to(PAPERS).with_suffix("").as_posix())
+    return sorted(names)
 
 
 @dataclass(frozen=True)

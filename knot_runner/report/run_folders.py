@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeGuard, TypeVar
 
@@ -31,6 +31,10 @@ Status = Literal["done", "diverged", "missing", "damaged", "different data", "di
 UNUSED = ("damaged", "different data", "different version")
 #: The models of a run: ``after`` training or distillation, or the global model ``before`` distillation.
 ModelSide = Literal["after", "before"]
+#: Models -> the field of a result with their metrics.
+SCORES: dict[ModelSide, str] = {"after": "metrics", "before": "before"}
+#: The problem of a run whose result is missing.
+NOT_RUN = "not run yet"
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
@@ -168,13 +172,20 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
     return run
 
 
+def require_results(runs: Sequence[Run]) -> None:
+    """Raise :func:`nothing_there` if none of ``runs`` is done or diverged."""
+    if not any(run.result for run in runs):
+        raise nothing_there(runs)
+
+
 def nothing_there(runs: Sequence[Run]) -> UserError:
     """Return the error for ``runs`` without any finished run, with the reasons if known."""
+    what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
-    why = f" ({'; '.join(reasons)})" if reasons else ""
-    what = "the run is not" if len(runs) == 1 else f"none of the {len(runs)} runs is"
+    if reasons:
+        what += f" ({'; '.join(reasons)})"
     command = command_for(runs)
-    return UserError(f"{what} finished{why}", hint=f"Run: {command}" if command else "")
+    return UserError(what, hint=f"Run: {command}" if command else "")
 
 
 def command_for(runs: Sequence[Run]) -> str:
@@ -189,10 +200,7 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
     """Return the value at a dotted ``key`` in settings or in a result, or None."""
     node: Any = values
     for part in key.split("."):
-        if is_dataclass(node):
-            node = getattr(node, part, None)
-        else:
-            node = node.get(part) if isinstance(node, Mapping) else None
+        node = node.get(part) if isinstance(node, Mapping) else getattr(node, part, None)
     return node
 
 
@@ -207,10 +215,11 @@ def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarr
     stored = arrays(run, PREDICTIONS)
     prefix = "before/" if side == "before" else ""
     by_data = {}
-    for key, shares in stored.items():
-        name = key.removeprefix("before/").removesuffix(".probabilities")
-        if key == f"{prefix}{name}.probabilities":
-            by_data[name] = (shares, stored[f"{name}.labels"])  # the same before and after distillation
+    for key, labels in stored.items():
+        name, _, kind = key.rpartition(".")
+        shares = stored.get(f"{prefix}{name}.probabilities")
+        if kind == "labels" and shares is not None:
+            by_data[name] = (shares, labels)  # the same labels before and after distillation
     return by_data
 
 
@@ -229,7 +238,7 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
     """Return the status of the job's run, the reason why there are no numbers or "", and the result."""
     path = job.folder / RESULT_FILE
     if not path.exists():
-        return "missing", "not run yet", None
+        return "missing", NOT_RUN, None
     try:
         result = require_result(job.folder)
     except OtherVersionError as problem:

@@ -88,13 +88,19 @@ def variant(key: str, result: RunResult) -> str:
     the neighboring relation and delta.
     """
     group, *parts = key.split(".")
-    second = [(other.rpartition(".")[2], lookup(result, other)) for other in beside(key)]
-    if second:
-        return ", ".join(value if isinstance(value, str) else f"{name} {value:g}" for name, value in second if value)
-    metric = METRICS.get(parts[0]) if parts else None
-    computed = metric is None or metric.is_of_predictions
-    of_predictions = (group == "metrics" and computed) or group in ("best", "valid")
-    if not of_predictions and not key.endswith("_to_target"):
+    texts = []
+    for other in beside(key):
+        value = lookup(result, other)
+        if value and not isinstance(value, str):
+            value = f"{other.rpartition('.')[2]} {value:g}"
+        texts.append(value)
+    if texts:
+        return ", ".join(filter(None, texts))
+    of_predictions = group in ("best", "valid") or key.endswith("_to_target")
+    if group == "metrics":
+        metric = METRICS.get(parts[0])
+        of_predictions = metric is None or metric.is_of_predictions
+    if not of_predictions:
         return ""
     return MODELS.get(str(result.evaluated), "")
 
@@ -142,4 +148,4 @@ def others(jobs: Iterable[Job], shown: Iterable[str]) -> Iterator[str]:
     settings = pd.DataFrame(labels, dtype=object)
     differing = settings.loc[:, settings.nunique(dropna=False) > 1].drop(columns=list(shown), errors="ignore")
     for _, row in differing.iterrows():
-        yield ", ".join(f"{key}={value}" for key, value in row.dropna().items())
+        yield ", ".join(map("=".join, row.dropna().items()))

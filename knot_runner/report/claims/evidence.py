@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.report.claims.items import Bank, Problems, replicates
-from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
+from knot_runner.report.claims.measures import RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Effect, Want, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, ClaimSettings
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import finished
+from knot_runner.report.run_folders import NOT_RUN
 from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, Look, estimate_effect, looks
 
@@ -33,8 +33,8 @@ class Evidence:
         seeds: The number of complete seeds, counted from seed 0.
         look: The last interim analysis for which enough seeds are complete. The estimate uses the seeds of this
             analysis, or all available seeds if ``look`` is None.
-        at_most, at_least: The number of effects that are known only as an upper bound (``at_most``) or a lower bound
-            (``at_least``), because a run did not reach its target accuracy.
+        bounds: The number of effects that are known only as an upper bound (key -1) or a lower bound (key 1), because a
+            run did not reach its target accuracy.
         one_sided: Whether runs diverged in only one of the two compared groups.
         refused: Whether the runs hold out different shares of the training examples without a stated reason.
     """
@@ -44,8 +44,7 @@ class Evidence:
     seeds: int = 0
     look: Look | None = None
     notes: Sequence[str] = ()
-    at_most: int = 0
-    at_least: int = 0
+    bounds: Mapping[int, int] = field(default_factory=dict)
     one_sided: bool = False
     basis: Basis = "seeds"
     refused: bool = False
@@ -57,25 +56,36 @@ def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> li
     Raises:
         UserError: The runs cannot decide a claim.
     """
-    rounds = rounds_of(runs, settings.target) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
+    rounds = rounds_of(runs, settings.target) if settings.needs_target else None
     by_claim = []
+    wanted: set[Want] = set()
     for claim in claims:
-        by_claim.append([_measured(claim, effect, rounds) for effect in units(claim, runs)])
-    wanted = {want for effect in itertools.chain(*by_claim) for want in effect.wants}
-    bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs.runs.run)})
-    pairs = zip(claims, by_claim, strict=True)
-    return [_evidence(claim, effects, bank, problems, settings) for claim, effects in pairs]
+        effects = [_measured(claim, effect, rounds) for effect in units(claim, runs)]
+        by_claim.append((claim, effects))
+        for effect in effects:
+            wanted.update(effect.wants)
+    by_id = dict(zip(runs.runs.run_id, runs.runs.run, strict=True))
+    bank, problems = replicates(sorted(wanted, key=repr), by_id)
+    return [_evidence(*pair, bank, problems, settings) for pair in by_claim]
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
     """Return ``effect`` with the value from the records of the runs, or with the reason for a missing value."""
-    readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
-    effect = replace(effect, lost=any(reading.lost for reading in readings))
-    values = [reading.value for reading in readings if reading.value is not None]
-    if len(values) < len(readings):
-        whys = [reading.why for reading in readings if reading.value is None]
-        return replace(effect, why=min(whys, key=lambda why: why == MISSING))
-    bounds = {int(math.copysign(1, part.weight)) for part, r in zip(effect.parts, readings, strict=True) if r.bound}
+    values = []
+    bounds = set()
+    whys = []
+    for part in effect.parts:
+        reading = read_measure(claim, part.run, part.side, rounds)
+        if reading.lost:
+            effect = replace(effect, lost=True)
+        if reading.bound:
+            bounds.add(int(math.copysign(1, part.weight)))
+        if reading.value is None:
+            whys.append(reading.why)
+        else:
+            values.append(reading.value)
+    if whys:
+        return replace(effect, why=min(whys, key=lambda why: why == NOT_RUN))
     if len(bounds) > 1:
         return replace(effect, why="target not reached on either side")
     if claim.logs:
@@ -98,15 +108,19 @@ def _evidence(
     """
     reasons = Counter(effect.why for effect in effects if effect.why)
     complete = {effect.seed for effect in effects} - {effect.seed for effect in effects if effect.lost}
-    whole = next(seed for seed in itertools.count() if seed not in complete)
+    whole = 0
+    while whole in complete:
+        whole += 1
     look = next(reversed(looks(settings.seeds, whole)), None)
     counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
         reasons["their seeds are missing in other settings"] += len(counted) - len(cells)
-    notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    asked_for = {run.run_id for effect in effects for run in effect.runs}
-    evidence = Evidence(None, len(asked_for), whole, look, notes)
+    notes = []
+    for why, count in reasons.items():
+        notes.append(f"{count} of {len(effects)} effects left out: {why}")
+    asked_for = itertools.chain(*(effect.runs for effect in effects))
+    evidence = Evidence(None, len({run.run_id for run in asked_for}), whole, look, notes)
     unlike = unlike_line(claim, effects)
     if unlike and not settings.unlike:
         line = f"the runs hold out different shares of the training examples: {unlike}"
@@ -133,16 +147,15 @@ def _evidence(
         )
     # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
-    counted_runs = (run for effect in cells for run in effect.runs)
-    kinds = list(filter(None, variants(_key(claim), counted_runs)))
+    kinds = list(filter(None, variants(_key(claim), itertools.chain(*(effect.runs for effect in cells)))))
     if len(kinds) > 1:
         notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
-    fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
-    notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
-    estimate, basis = _over_seeds(claim, cells, {} if fixed else bank)
-    return replace(
-        evidence, estimate=estimate, at_most=bounds[-1], at_least=bounds[1], one_sided=one_sided, basis=basis
-    )
+    counted_wants = itertools.chain(*(effect.wants for effect in cells))
+    fixed = sorted({problems[want] for want in counted_wants if want in problems})
+    for why in fixed:
+        notes.append(f"the test items are not resampled: {why}")
+    estimate, basis = _over_seeds(claim, cells, bank, is_resampled=measure_of(claim).items and not fixed)
+    return replace(evidence, estimate=estimate, bounds=bounds, one_sided=one_sided, basis=basis)
 
 
 def _key(claim: Claim) -> str:
@@ -155,27 +168,24 @@ def _key(claim: Claim) -> str:
     return f"metrics.{name}.ALL" if name and not claim.over else ""
 
 
-def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank) -> tuple[EffectEstimate, Basis]:
-    """Return the estimate from the mean effect of each seed, and the sources of variation that the estimate covers.
-
-    ``bank`` is empty if test items cannot be resampled.
-    """
-    measure = measure_of(claim)
-    is_resampled = bool(bank) and measure.items
+def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank, is_resampled: bool) -> tuple[EffectEstimate, Basis]:
+    """Return the estimate from the mean effect of each seed, and the sources of variation that the estimate covers."""
     means = []
     resampled = []
     for _, effects in sorted(by_key((effect.seed, effect) for effect in cells).items()):
         means.append(math.fsum(effect.value for effect in effects) / len(effects))
+        if not is_resampled:
+            continue
         total: np.ndarray | float = 0.0  # sum of this seed's effects on each of B resamples
-        for effect in effects if is_resampled else ():
+        for effect in effects:
             for part, want in zip(effect.parts, effect.wants, strict=True):
                 values = np.log(np.maximum(bank[want], 1e-12)) if claim.logs else bank[want]
                 total = total + part.weight * values
         resampled.append(np.asarray(total) / len(effects))
-    if is_resampled:
-        basis: Basis = "seeds and test items" if len(means) > 1 else "test items"
-        return estimate_effect(means, np.stack(resampled, axis=1)), basis
-    return estimate_effect(means, None), "seeds, not the test items that they share" if measure.tested else "seeds"
+    if not is_resampled:
+        estimate = estimate_effect(means, None)
+        return estimate, "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
+    return estimate_effect(means, np.stack(resampled, axis=1)), "seeds and test items" if means[1:] else "test items"
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
@@ -186,6 +196,8 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)
-    cells = {cell: common for cell, common in seeds.items() if len(common) == most}
-    shared = set.intersection(*map(set, cells.values())) if cells else set()
-    return [effect for effect in effects if effect.cell in cells and effect.seed in shared]
+    shared = {effect.seed for effect in effects}
+    for common in seeds.values():
+        if len(common) == most:
+            shared &= set(common)
+    return [effect for effect in effects if len(seeds[effect.cell]) == most and effect.seed in shared]

@@ -28,6 +28,7 @@ from knot_runner.report.claims.pairs import Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
     RECOMPUTED_TOLERANCE,
+    SCORES,
     MeasuredRun,
     ModelSide,
     kept_file,
@@ -65,7 +66,10 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
         run = runs[want.run_id]
         metric = METRICS[want.measure]
         try:
-            for name in (ROUNDS_FILE, PARTITION) if want.over else (PREDICTIONS,):
+            needed = [PREDICTIONS]
+            if want.over:
+                needed = [ROUNDS_FILE, PARTITION]
+            for name in needed:
                 if not has_record(run.folder, run.result, name):
                     raise _CannotResample(f"runs of kind '{run.result.kind}' do not save {name}")
             if want.over:
@@ -75,17 +79,16 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
             if metric.of_sums is None:
                 bank[want] = _of_examples(want, run, list(tests.values()))
                 continue
+            model = (want.run_id, want.side, want.measure)
             for name, test in tests.items():
-                columns[name, _seed(test.labels.tobytes())][want.run_id, want.side, want.measure] = _columns(
-                    metric, test
-                )
-            by_sums.append(want)
+                columns[name, _seed(test.labels.tobytes())][model] = _columns(metric, test)
+            by_sums.append((want, model))
         except _CannotResample as problem:
             problems[want] = str(problem)
     sums = _sums(columns)
-    for want in by_sums:
+    for want, model in by_sums:
         try:
-            bank[want] = _of_sums(want, sums[want.run_id, want.side, want.measure])
+            bank[want] = _of_sums(want, sums[model])
         except _CannotResample as problem:
             problems[want] = str(problem)
     return bank, problems
@@ -115,13 +118,13 @@ def _of_examples(want: Want, run: MeasuredRun, tests: Sequence[TestSet]) -> np.n
     """Return the metric on each resample, computed with the metric's function on examples."""
     metric = METRICS[want.measure]
     whole = _value(metric, tests)
-    recorded = getattr(run.result, "before" if want.side == "before" else "metrics")[want.measure][want.on]
+    recorded = lookup(run.result, SCORES[want.side])[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
             f"{metric.title} of the stored predictions is {whole:.6g}, but {recorded:.6g} was recorded"
         )
-    draws = [_resamples(test) for test in tests]
-    return np.array([_value(metric, drawn) for drawn in zip(*draws, strict=True)])
+    draws = zip(*map(_resamples, tests), strict=True)
+    return np.array([_value(metric, drawn) for drawn in draws])
 
 
 def _resamples(test: TestSet) -> Iterator[TestSet]:
@@ -139,8 +142,7 @@ def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
     """Return the metric on the pooled ``tests``, or its mean over ``tests``, as the metric's entry requires."""
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
-        shares, scores, labels = map(np.concatenate, arrays)
-        tests = [TestSet(shares, scores, labels, tests[0].coordinates)]
+        tests = [TestSet(*map(np.concatenate, arrays), tests[0].coordinates)]
     values = []
     for test in tests:
         try:

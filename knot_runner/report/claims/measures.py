@@ -15,7 +15,7 @@ from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at,
 from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import ModelSide, Run, finished, is_finished, lookup, rounds, with_files
+from knot_runner.report.run_folders import SCORES, ModelSide, Run, finished, is_finished, lookup, rounds, with_files
 from knot_runner.results import bytes_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import LogRow
@@ -46,10 +46,10 @@ class ClaimMeasure:
 
 
 def _agreement(run: Run) -> float | str | None:
-    clusters = getattr(run.result, "clusters", None)
-    if clusters is None:
-        return None
-    return "no planted groups" if clusters.ari is None else clusters.ari
+    clusters = lookup(run.result, "clusters")
+    if clusters and clusters.ari is None:
+        return "no planted groups"
+    return lookup(clusters, "ari")
 
 
 def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
@@ -76,10 +76,6 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
 #: Ways to average an accuracy over clients.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
-#: The reason for a missing number of a run that is not done.
-MISSING = "not run yet"
-
-
 #: Measure of claims -> metric with a different name. A claim's ``loss`` is the loss of logits / T.
 STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
@@ -126,7 +122,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
             raise _unmeasured(claim)
         return rounds.read(run, name)
     if not is_finished(run):
-        return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
+        return Reading(None, run.problem, lost=run.status != "diverged")
     measure = measure_of(claim)
     if measure.read:
         try:
@@ -139,8 +135,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
         value = lookup(run.result, name.removeprefix(RESULT))
     else:
         key = METRICS[name].over_clients if claim.over else measure.key
-        of_model = getattr(run.result, "before" if side == "before" else "metrics", None) or {}
-        values = of_model.get(key, {})
+        values = (lookup(run.result, SCORES[side]) or {}).get(key, {})
         value = values.get(claim.over or claim.dataset)
         if value is None and claim.over == "clusters":
             value = values.get("weighted")
@@ -250,11 +245,15 @@ class LearningCurve:
           bound costs as much as the cheapest round.
         - ``time``: virtual seconds. The lower bound is the duration of the whole run.
         """
-        first = self.reaches(target, "clock" if measure == "time" else "round")
+        axis: Literal["round", "clock"] = "round"
+        limit = self.rounds + 1
         if measure == "time":
-            return Reading(self.rows[-1]["clock"] if first is None else first, bound=first is None)
-        rounds = self.rounds + 1 if first is None else int(first)
-        cost = sum([*self.sent, min(self.sent)][:rounds]) / MEGABYTE if measure == "bytes" else rounds
+            axis = "clock"
+            limit = self.rows[-1]["clock"]
+        first = self.reaches(target, axis)
+        cost = limit if first is None else first
+        if measure == "bytes":
+            cost = sum([*self.sent, min(self.sent)][: int(cost)]) / MEGABYTE
         return Reading(cost, bound=first is None)
 
 

@@ -115,8 +115,10 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return how the held-out shares of an effect's runs differ, unless the claim varies these shares; "" if equal."""
-    lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in effects)
-    return next(filter(None, lines), "")
+    for effect in effects:
+        if line := unlike_shares([run.config for run in effect.runs], claim.touched):
+            return line
+    return ""
 
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> Iterator[Effect]:
@@ -126,13 +128,17 @@ def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> Iterator[Effect]:
     setting, and at least two values.
     """
     places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
-    levels = np.array(sorted({level for _, level, _ in places}))
+    by_place: dict[CellPlace, list[Run]] = {}
+    levels = set()
+    for cell, level, seed in sorted(places, key=lambda place: place[1]):
+        levels.add(level)
+        by_place.setdefault((cell, seed), []).append(places[cell, level, seed])
     if len(levels) < 2:
         return
-    steps = np.log2(levels) - np.log2(levels).mean()
+    logs = np.log2(sorted(levels))
+    steps = logs - logs.mean()
     weights = (steps / (steps**2).sum()).tolist()
-    for cell, seed in dict.fromkeys((cell, seed) for cell, _, seed in places):
-        members = [places[cell, level, seed] for level in levels.tolist() if (cell, level, seed) in places]
+    for (cell, seed), members in by_place.items():
         if len(members) == len(levels):
             yield Effect((cell,), int(seed), list(map(EffectPart, weights, members)))
 
@@ -172,9 +178,10 @@ def _cells(claim: Claim, runs: RunSet) -> pd.Series:
     groups = [key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind"))]
     if ARM in claim.touched:
         for arm in (runs.runs.run.iloc[0].setting("sweep.arms") or {}).values():
-            of_arm = {key.lstrip("+~").rpartition("@")[2] for key in arm}
-            free |= of_arm
-            groups += [f"{key}." for key in of_arm]
+            for key in arm:
+                name = key.lstrip("+~").rpartition("@")[2]
+                free.add(name)
+                groups.append(f"{name}.")
     shared = []
     for key in varying(runs.counted):
         selected = key.startswith(tuple(groups)) and key not in swept

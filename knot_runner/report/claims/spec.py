@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from knot_runner.config.strict import Holds, build, require
+from knot_runner.config.strict import Holds, build, require, without
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -103,7 +103,7 @@ class Claim:
     def touched(self) -> frozenset[str]:
         """Return the settings in which ``of`` and ``against`` differ."""
         other = self.against if isinstance(self.against, dict) else {}
-        return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
+        return frozenset(filter(None, (*self.of, *other, self.trend)))
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,16 @@ class ClaimSettings:
     target: float | str | None = None
     unlike: Annotated[str, A_REASON] | None = None
 
+    @property
+    def needs_target(self) -> bool:
+        """Return whether a claim measures the cost of reaching the target."""
+        return any(claim.measure in TARGET_MEASURES for claim in self.claims or ())
+
 
 def claim_settings(spec: Config) -> ClaimSettings:
     """Return the settings of a preset's claims. Raises :class:`UserError` naming the key."""
-    known = {key: value for key, value in spec.items() if key in ClaimSettings.__dataclass_fields__}
-    return build(ClaimSettings, known, "report")
+    others = spec.keys() - ClaimSettings.__dataclass_fields__.keys()
+    return build(ClaimSettings, without(spec, *others), "report")
 
 
 def check_settings(claims: Sequence[Claim], known: Collection[str]) -> None:

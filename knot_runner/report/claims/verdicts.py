@@ -24,7 +24,7 @@ from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import Claim, check_settings, claim_settings
 from knot_runner.report.frame import run_set
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.statistics.effects import ALPHA, holm, interval, p_value, seeds_suggested
+from knot_runner.report.statistics.effects import ALPHA, EffectEstimate, holm, interval, p_value, seeds_suggested
 from knot_runner.report.statistics.intervals import clipped_interval
 from knot_runner.util.config_yaml import Config
 
@@ -93,20 +93,22 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     claims = settings.claims or []
     runs = run_set(Path(), load_runs(jobs, command, RECORDS))
     check_settings(claims, runs.keys())
-    for claim in claims:
-        measure_of(claim)
     gathered = gather(claims, runs, settings)
     ps = []
     spent = {}
     for i, (claim, evidence) in enumerate(zip(claims, gathered, strict=True)):
-        p = p_value(evidence.estimate, threshold(claim)[0]) if evidence.estimate and evidence.look else None
+        p = None
+        of_look = 1.0
+        if evidence.estimate and evidence.look:
+            p = p_value(evidence.estimate, threshold(claim)[0])
+            of_look = 1.0 if p is None else min(1.0, p / evidence.look.share)
         ps.append(p)
         if evidence.runs:  # also those that have no p yet: the family stays the same
-            spent[i] = 1.0 if p is None or evidence.look is None else min(1.0, p / evidence.look.share)
+            spent[i] = of_look
     adjusted = dict(zip(spent, holm(list(spent.values())), strict=True))
     left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
     parts = enumerate(zip(claims, gathered, ps, strict=True))
-    return [_verdict(*part, adjusted.get(i), settings.seeds, left, command) for i, part in parts]
+    return [_verdict(*part, adjusted.get(i, 1.0), settings.seeds, left, command) for i, part in parts]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
@@ -116,45 +118,57 @@ def threshold(claim: Claim) -> tuple[float, int]:
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):
-        (word, value), *_ = claim.expect.items()
-        return (math.log(value) if claim.logs else value / scale), (-1 if word == "below" else 1)
+        ((word, value),) = claim.expect.items()
+        side = -1 if word == "below" else 1
+        return (math.log(value) if claim.logs else value / scale), side
     flipped = claim.logs and not claim.trend  # fewer rounds are a larger ratio
     side = 1 if (claim.expect in ("higher", "rises")) != flipped else -1
     return side * claim.by / scale, side
 
 
 def _verdict(
-    claim: Claim, evidence: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
+    claim: Claim, evidence: Evidence, p: float | None, adjusted: float, planned: int, left: int, command: str
 ) -> Verdict:
     estimate = evidence.estimate
     measure = measure_of(claim)
     compared = bool(claim.against or claim.trend)
-    unit = "times" if claim.logs and compared else measure.unit
+    ratio = claim.logs and compared
+    unit = "times" if ratio else measure.unit
+    if claim.trend:
+        unit += " per doubling"
     need, side = threshold(claim)
+    sign = ">" if side > 0 else "<"
     verdict = Verdict(
         claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits,
-        signed=not claim.logs and compared, unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times",
-        over=claim.over, runs=evidence.runs, claimed=f"{'>' if side > 0 else '<'} {_displayed(claim, need) + 0.0:g}",
-        basis=evidence.basis, planned=planned,
+        signed=compared and not ratio, unit=unit, ratio=ratio, over=claim.over, runs=evidence.runs,
+        claimed=f"{sign} {_displayed(claim, need) + 0.0:g}", basis=evidence.basis, planned=planned,
     )  # fmt: skip
     if evidence.refused:
         return replace(verdict, verdict="refused", note="; ".join(evidence.notes))
+    if not evidence.runs:
+        return verdict
     if estimate is None:
-        make = [f"create them with: {command}"] if command else []
-        return replace(verdict, note="; ".join([*evidence.notes, *make]) if evidence.runs else "")
+        notes = list(evidence.notes)
+        if command:
+            notes.append(f"create them with: {command}")
+        return replace(verdict, note="; ".join(notes))
     gap = (estimate.effect - need) * side
-    decision, blocked = _decide(evidence, p, adjusted, gap > 0, side)
-    open_ended = adjusted is None or adjusted >= ALPHA
-    more = seeds_suggested(estimate, abs(gap), planned, evidence.seeds, max(left, 1)) if open_ended else None
-    notes = [*evidence.notes, blocked] if blocked else evidence.notes
-    low, high = [_displayed(claim, value) for value in interval(estimate) or ()] or (None, None)
-    if low is not None and high is not None and not compared:
-        low, high = clipped_interval(low, high, measure.top)
-    effect = _displayed(claim, estimate.effect)
+    decision, blocked = _decide(evidence, estimate, p, adjusted, gap, side)
+    if adjusted >= ALPHA:
+        more = seeds_suggested(estimate, abs(gap), planned, evidence.seeds, max(left, 1))
+        verdict = replace(verdict, more_seeds=more)
+    if not estimate.flat:
+        low, high = (_displayed(claim, value) for value in interval(estimate))
+        if not compared:
+            low, high = clipped_interval(low, high, measure.top)
+        verdict = replace(verdict, low=low, high=high)
+    if evidence.look:
+        verdict = replace(verdict, look=evidence.look.seeds, share=evidence.look.share)
+    if p is not None:
+        verdict = replace(verdict, p=p, adjusted=adjusted)
     return replace(
-        verdict, verdict=decision, effect=effect, low=low, high=high, seeds=estimate.seeds, more_seeds=more,
-        look=evidence.look.seeds if evidence.look else 0, share=evidence.look.share if evidence.look else None,
-        p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
+        verdict, verdict=decision, effect=_displayed(claim, estimate.effect), seeds=estimate.seeds,
+        note="; ".join(filter(None, (*evidence.notes, blocked))),
     )  # fmt: skip
 
 
@@ -163,15 +177,18 @@ def _displayed(claim: Claim, value: float) -> float:
     return math.exp(value) if claim.logs else measure_of(claim).scale * value
 
 
-def _decide(evidence: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
+def _decide(
+    evidence: Evidence, estimate: EffectEstimate, p: float | None, adjusted: float, gap: float, side: int
+) -> tuple[Decision, str]:
     """Return the decision and, for an undecided claim, the reason if it is known; otherwise ""."""
     if p is None:
         return "undecided", "one seed" if evidence.look else ""
-    if adjusted is None or adjusted >= ALPHA:
-        flat = evidence.estimate is not None and evidence.estimate.flat
-        return "undecided", ("all seeds have the same effect, so only their number counts (sign test)" if flat else "")
+    if adjusted >= ALPHA and estimate.flat:
+        return "undecided", "all seeds have the same effect, so only their number counts (sign test)"
+    if adjusted >= ALPHA:
+        return "undecided", ""
     if evidence.one_sided:
         return "undecided", "some runs diverged on only one side"
-    if evidence.at_most if met == (side > 0) else evidence.at_least:
+    if evidence.bounds.get(-side if gap > 0 else side):
         return "undecided", "the true effect may exceed the bound, since some targets were not reached"
-    return ("holds" if met else "does not hold"), ""
+    return ("holds" if gap > 0 else "does not hold"), ""

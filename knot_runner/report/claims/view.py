@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
-from knot_runner.config.strict import by_key
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.render.markup import csv_text, table_markdown, write_forms
 from knot_runner.report.render.table_model import ResultTable, TableRow
-from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
+from knot_runner.report.render.terminal import DIM, TerminalColumn, dimmed, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
 from knot_runner.report.statistics.effects import ALPHA, MAX_SEEDS, POWER
 from knot_runner.report.statistics.intervals import RESAMPLES
 from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "refused": "red", "no runs": "dim"}
-CLAIM_HEADS = (
-    "", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds, about", "source",
-)  # fmt: skip
+#: Column of the Markdown table -> whether the column contains numbers.
+CLAIM_HEADS = {
+    "": True, "claim": False, "verdict": False, "effect": True, "95% interval": False, "claimed": False, "paper": True,
+    "seeds": True, "more seeds, about": True, "source": False,
+}  # fmt: skip
 TERMINAL_COLUMNS = (
     TerminalColumn(right=True, no_wrap=True, style=DIM),
     TerminalColumn("claim", ratio=1),
@@ -30,8 +32,6 @@ TERMINAL_COLUMNS = (
     TerminalColumn("seeds", right=True, no_wrap=True),
     TerminalColumn("verdict", no_wrap=True),
 )
-#: Columns of CLAIM_HEADS that contain numbers.
-RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 HOW_TO_READ = (
     "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
@@ -44,38 +44,24 @@ OVER_SEEDS = {
 }
 
 
-def effect_text(verdict: Verdict) -> str:
-    """Return the effect, such as ``+2.18 points``; "-" if the effect is missing."""
-    value = _signed(verdict, verdict.effect)
-    return f"{value} {verdict.unit}".strip() if value else "-"
-
-
-def interval_text(verdict: Verdict) -> str:
-    """Return the interval, such as ``[+1.96, +2.40]``, or "".
-
-    With two seeds, an interval that contains the value of no effect is uninformative, and a note replaces it.
-    """
-    if verdict.low is None or verdict.high is None:
-        return ""
-    nothing = float(verdict.ratio)
-    if verdict.seeds == 2 and (verdict.ratio or verdict.signed) and verdict.low <= nothing <= verdict.high:
-        return "n=2: too few seeds"
-    return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
-
-
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     """Return the effect, the interval, the paper's effect, and the number of additional seeds as texts.
 
-    The number of additional seeds that would decide the claim is approximate: ``4``, ``more than 100``, or "".
+    The effect has the form ``+2.18 points``, or "-" if it is missing, and the interval ``[+1.96, +2.40]``. The number
+    of additional seeds that would decide the claim is approximate: ``4`` or ``more than 100``. Other missing values
+    are "".
     """
-    more = ""
-    if verdict.more_seeds is not None:
-        more = f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
-    return effect_text(verdict), interval_text(verdict), _signed(verdict, verdict.paper), more
-
-
-def _signed(verdict: Verdict, value: float | None) -> str:
-    return "" if value is None else signed(value, verdict.digits, verdict.signed)
+    texts = []
+    for value in (verdict.effect, verdict.low, verdict.high, verdict.paper):
+        texts.append("" if value is None else signed(value, verdict.digits, verdict.signed))
+    effect, low, high, paper = texts
+    if effect:
+        effect = f"{effect} {verdict.unit}".strip()
+    interval = f"[{low}, {high}]" if low else ""
+    more = str(verdict.more_seeds or "")
+    if (verdict.more_seeds or 0) > MAX_SEEDS:
+        more = f"more than {MAX_SEEDS}"
+    return effect or "-", interval, paper, more
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -83,13 +69,20 @@ def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
     Verdicts with the same note share a line. The last line lists the claims for which the command requests no runs.
     """
-    judged = [verdict for verdict in verdicts if verdict.seeds]
+    judged = []
+    by_basis = defaultdict(list)
+    by_note = defaultdict(list)
+    for i, verdict in enumerate(verdicts, 1):
+        by_note[verdict.note].append(i)
+        if verdict.seeds:
+            judged.append(verdict)
+            by_basis[verdict.basis].append(i)
+    by_note.pop("", None)
     if judged:
         yield HOW_TO_READ
     for basis, description in OVER_SEEDS.items():
-        alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
-        if alone:
-            yield f"{description}: {_claims(alone)}."
+        if by_basis[basis]:
+            yield f"{description}: {_claims(by_basis[basis])}."
     if any(verdict.over for verdict in judged):
         yield "Accuracy over clients: each client's examples are resampled separately for the runs of a pair."
     if any(verdict.ratio for verdict in judged):
@@ -105,10 +98,9 @@ def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
             "claims of this command. Adding seeds therefore does not raise the probability of a false verdict."
         )
         yield f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured."
-    noted = by_key((verdict.note, i) for i, verdict in enumerate(verdicts, 1) if verdict.note)
-    for note, numbers in noted.items():
+    for note, numbers in by_note.items():
         yield f"{_claims(numbers)}: {note}."
-    unasked = sum(not verdict.runs for verdict in verdicts)
+    unasked = len(verdicts) - len(asked(verdicts))
     if unasked:
         yield f"{unasked} of the preset's claims are about runs that this command does not request."
 
@@ -134,7 +126,7 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
             decision.append(f"\n~ {more.replace('more than', '>')} more", style="not bold dim")
         rows.append((str(i), claim, numbers, str(verdict.seeds), decision))
     grid = results_grid(TERMINAL_COLUMNS, rows, padding=(0, 1, 1, 0))
-    return Group(text_line(title, "bold"), text_line(""), grid, *(text_line(text, DIM) for text in footnotes(verdicts)))
+    return Group(text_line(title, "bold"), text_line(""), grid, *dimmed(footnotes(verdicts)))
 
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
@@ -145,9 +137,9 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
         decided = (verdict.text, verdict.verdict, effect, interval, verdict.claimed, paper)
         cells = (str(i), *decided, str(verdict.seeds), more, verdict.source)
         rows.append(TableRow(cells, cells, {}))
-    right = [head in RIGHT_HEADS for head in CLAIM_HEADS]
+    heads = list(CLAIM_HEADS)
     reading, *lines = list(footnotes(verdicts)) or ["No claim has a verdict."]
-    return table_markdown(ResultTable(title, CLAIM_HEADS, [], rows, lines, CLAIM_HEADS, right, reading))
+    return table_markdown(ResultTable(title, heads, [], rows, lines, heads, list(CLAIM_HEADS.values()), reading))
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
@@ -155,8 +147,8 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
 
     Missing numbers are empty.
     """
-    names = [field.name for field in dataclasses.fields(Verdict)]
-    return csv_text(["claim", *names], [[i, *vars(verdict).values()] for i, verdict in enumerate(verdicts, 1)])
+    rows = [(i, *vars(verdict).values()) for i, verdict in enumerate(verdicts, 1)]
+    return csv_text(["claim", *Verdict.__dataclass_fields__], rows)
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
@@ -166,7 +158,6 @@ def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
 
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
     """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
-    claims = [dataclasses.asdict(verdict) for verdict in verdicts]
-    whole = {"title": title, "claims": claims, "notes": list(footnotes(verdicts))}
+    whole = {"title": title, "claims": list(map(dataclasses.asdict, verdicts)), "notes": list(footnotes(verdicts))}
     texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}
     return write_forms(texts, folder, name)

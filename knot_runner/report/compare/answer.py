@@ -21,7 +21,7 @@ from knot_runner.report.compare.measures import (
     unit_of,
 )
 from knot_runner.report.compare.notes import lines_on
-from knot_runner.report.compare.settings import resolve_key, short_names, sort_key, typed_column
+from knot_runner.report.compare.settings import resolve_keys, short_names, sort_key, typed_column
 from knot_runner.report.frame import RunSet
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableLayout, TableRow
 from knot_runner.report.render.text import estimate_text
@@ -64,8 +64,9 @@ def compare_runs(
     """
     import pandas as pd
 
-    by = by if by is None else _resolved(by, runs.keys())
-    over = _resolved(over, runs.keys())
+    if by is not None:
+        by = resolve_keys(by, runs.keys())
+    over = resolve_keys(over, runs.keys())
     measured = measures_of(runs, measures)
     lines = []
     if best:
@@ -105,10 +106,6 @@ def compare_runs(
     return _sorted(table, sort)
 
 
-def _resolved(keys: Keys, known: Sequence[str]) -> Keys:
-    return tuple(dict.fromkeys(resolve_key(key, known) for key in keys))
-
-
 def _printed(value: str | None) -> str:
     if value is not None and len(value) > LONGEST_CELL:
         return f"{value[: LONGEST_CELL - 3]}..."
@@ -131,19 +128,24 @@ def _measured(
     runs in the mean.
     """
     for key in measures:
-        top = 1.0 if top_of(key) == 1 else None
+        top = top_of(key)
+        if top != 1:
+            top = None
         for (name, head), numbers in _by_variant(runs, key).items():
-            cells = {}
+            estimates = {}
+            means = []
             for row, values in numbers.groupby(runs.runs.row):
-                cells[row] = TableCell(*mean_interval(values.tolist()), len(values), top)
-            means = [cell.mean or 0.0 for cell in cells.values()]
+                mean, half = mean_interval(values.tolist())
+                means.append(mean)
+                estimates[row] = (mean, half, len(values))
             unit, factor = unit_of(key, means)
             decimals = digits(key, [mean / factor for mean in means])
-            for row, cell in cells.items():
-                text = estimate_text((cell.mean or 0.0) / factor, cell.half and cell.half / factor, decimals, top)
-                if cell.n < planned[row]:
-                    text += f" ({cell.n})"
-                cells[row] = replace(cell, text=text)
+            cells = {}
+            for row, (mean, half, count) in estimates.items():
+                text = estimate_text(mean / factor, half and half / factor, decimals, top)
+                if count < planned[row]:
+                    text += f" ({count})"
+                cells[row] = TableCell(mean, half, count, top, text=text)
             printed = f"{head} ({unit})".removesuffix(" ()")
             yield ColumnGroup(name, head, ("ALL",), decimals, head=printed), cells
 
@@ -173,10 +175,11 @@ def _sorted(table: ResultTable, by: str) -> ResultTable:
     for i, (name, head) in enumerate(zip(table.keys, table.heads, strict=True)):
         if by in (name, head, name.removesuffix(".name")):
             return replace(table, rows=sorted(table.rows, key=lambda row: sort_key(row.keys[i])))
+    names = [*table.heads]
     for group in table.groups:
+        names.append(group.title)
         if by in (group.key, group.title, measure_title(group.key)):
             means = pd.Series([row.cells[group.key][0].mean for row in table.rows], dtype="float64")
             order = means.sort_values(ascending=direction(group.key) == "lower", kind="stable").index
             return replace(table, rows=[table.rows[k] for k in order])
-    titles = [group.title for group in table.groups]
-    raise UserError(f"not in the table{nearest(by, [*table.heads, *titles])}", f"--sort={by}")
+    raise UserError(f"not in the table{nearest(by, names)}", f"--sort={by}")

@@ -106,7 +106,11 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """
     import pandas as pd
 
-    _check_one_kind(runs, rule)
+    done = runs.finished.runs
+    for in_row in done.run.map(lambda run: variant(rule.measure, run.result)).groupby(done.row).unique():
+        if len(in_row) > 1:
+            problem = f"a row mixes several kinds ({'; '.join(in_row)}). Filter the runs, as by method.name=NAME"
+            raise UserError(problem, f"--best={measure_title(rule.measure)}")
     table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
     chosen = pd.Series(False, table.index)
     fit = {}
@@ -124,15 +128,6 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     return runs.only(chosen), counts.fillna(0).astype("int64")
 
 
-def _check_one_kind(runs: RunSet, rule: Rule) -> None:
-    """Raise :class:`UserError` if the measure has values of several kinds in one row."""
-    done = runs.finished.runs
-    for in_row in done.run.map(lambda run: variant(rule.measure, run.result)).groupby(done.row).unique():
-        if len(in_row) > 1:
-            problem = f"a row mixes several kinds ({'; '.join(in_row)}). Filter the runs, as by method.name=NAME"
-            raise UserError(problem, f"--best={measure_title(rule.measure)}")
-
-
 def _most_common(seeds: pd.Series) -> frozenset[int]:
     """Return the set of seeds that the most candidates have; if several sets are equally common, the largest set."""
     counted = Counter(seeds)
@@ -143,8 +138,8 @@ def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> Ite
     """Yield lines that explain how the best candidate was selected and how the selection biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = counts.settings
+    number = " to ".join(map(str, dict.fromkeys((tried.min(), tried.max()))))
     best = {"higher": "highest", "lower": "lowest"}[rule.better]
-    number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
     yield (
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
         f"{measure_title(rule.measure)} over the seeds that most of them have (the first if equal). Whether it is "

@@ -29,8 +29,10 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
     for i, key in enumerate(table.keys):
         parts.append(typed_column(pd.Series([row.keys[i] for row in table.rows], name=key, dtype=object)))
     for group in table.groups:
-        cells = [row.cells[group.key][0] for row in table.rows]
-        numbers = [(cell.mean, *cell.band, cell.n) for cell in cells]
+        numbers = []
+        for row in table.rows:
+            cell = row.cells[group.key][0]
+            numbers.append((cell.mean, *cell.band, cell.n))
         frame = pd.DataFrame(numbers, columns=["mean", "low", "high", "n"], dtype="float64")
         parts.append(frame.astype({"n": "int64"}).add_prefix(f"{group.key}."))
     return pd.concat(parts, axis=1)
@@ -39,8 +41,9 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
 def comparison_csv(table: ResultTable) -> str:
     """Return CSV text without rounding. Missing cells are empty, and no spreadsheet reads a text as a formula."""
     exact = exact_frame(table).rename(columns=escape_csv)
-    escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
-    return str(escaped.to_csv(index=False, lineterminator="\n"))
+    for name, cells in exact.select_dtypes(object).items():
+        exact[name] = cells.map(escape_csv, "ignore")
+    return str(exact.to_csv(index=False, lineterminator="\n"))
 
 
 FORMS: dict[str, Callable[[ResultTable], str]] = {

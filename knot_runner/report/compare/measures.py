@@ -47,7 +47,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in keys:
             return full
-    short = [measure_title(key) for key in keys]
+    short = list(map(measure_title, keys))
     below = [key for key in short if key.startswith(f"{name}.")]
     if below:
         raise UserError(f"incomplete name (choose from {', '.join(below[:8])})", f"{flag}={name}")
@@ -63,7 +63,10 @@ def _preferred(keys: Container[str]) -> list[str]:
     """Return the preferred measures among ``keys``, or :data:`FALLBACK` if no preferred measure is present."""
     preferred = [f"metrics.{name}.ALL" for name in accuracy_first() if METRICS[name].preferred]
     preferred += [name for name, entry in NUMBERS.items() if entry.preferred]
-    return [key for key in preferred if key in keys] or [key for key in (FALLBACK,) if key in keys]
+    shown = [key for key in preferred if key in keys]
+    if not shown and FALLBACK in keys:
+        shown = [FALLBACK]
+    return shown
 
 
 def direction(key: str) -> Direction | None:
@@ -84,12 +87,13 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
     Bytes and FLOPs get a prefix that suits the largest value. Other units are unchanged.
     """
-    unit = ""
     if key.startswith("costs.bytes"):
         unit = "B"
     elif key.startswith("costs.") and ("flops" in key or key.startswith("costs.stages.")):
         unit = "FLOP"
-    prefix, factor = prefix_of(max(values, default=0.0) if unit else 0.0)
+    else:
+        return "", 1.0
+    prefix, factor = prefix_of(max(values, default=0.0))
     return f"{prefix}{unit}", factor
 
 
@@ -103,4 +107,6 @@ def digits(key: str, values: Sequence[float]) -> int:
     if all(float(value).is_integer() for value in values):
         return 0
     largest = max(map(abs, values))
-    return next((places for places, limit in ((4, 0.1), (3, 10), (2, 100), (1, 1000)) if largest < limit), 0)
+    if largest < 0.1:
+        return 4
+    return int(sum(largest < limit for limit in (10, 100, 1000)))

@@ -40,20 +40,24 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
         differences = _settings({key: runs.settings[key][row.map(inside[key])] for key in named})
         count = inside.any(axis=1).sum()
         yield f"In {count} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."
-    task = runs.counted[[key for key in differing if key.partition(".")[0] in ("task", SEED)]]
+    task = runs.counted[differing].filter(regex=rf"^(task|{SEED})(\.|$)")
     data = runs.settings.reindex(columns=["data"]).groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) > 1).any(axis=None):
         yield "Runs of the same task used different data. To show only runs on the data in DIR, use paths.data_dir=DIR."
     yield from training_sizes(measured)
     yield from one_class(measured)
     names = sorted({run.result.machine for run in measured})
-    if len(names) > 1 or any(SEVERAL_MACHINES in str(run.result.notes) for run in measured):
+    if len(names) > 1 or SEVERAL_MACHINES in str([run.result.notes for run in measured]):
         yield f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."
     yield from _confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys)
     if SEED not in keys:
         yield from _seeds(runs, rows)
     yield from _unmeasured(runs, measures)
-    yield from measured_line(run for run in measured if any(variant(key, run.result) for key in measures))
+    varied = []
+    for run in measured:
+        if any(variant(key, run.result) for key in measures):
+            varied.append(run)
+    yield from measured_line(varied)
 
 
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> Iterator[str]:
@@ -62,11 +66,11 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> Iterator
     A confounded setting is constant within each row but differs between rows, and belongs to a config group whose name
     is not in ``keys``.
     """
-    shown = {key.partition(".")[0] for key in keys if key.endswith((".name", ".kind"))} | {SEED}
+    shown = {key.partition(".")[0] for key in keys if key.endswith((".name", ".kind"))}
     first = runs.only(~runs.runs.row.duplicated()).differing()
     values = {}
-    for key, column in first.items():
-        if not (key.partition(".")[0] in shown or key in inside or column.str.startswith(("[", "{"), na=False).any()):
+    for key, column in first.drop(columns=[SEED, *inside], errors="ignore").items():
+        if key.partition(".")[0] not in shown and not column.str.startswith(("[", "{"), na=False).any():
             values[key] = column
     if values:
         yield f"The rows also differ in settings that are not shown: {_settings(values)}."
@@ -79,7 +83,7 @@ def _seeds(runs: RunSet, rows: int) -> Iterator[str]:
         yield f"In {repeated} of {rows} rows, a seed counts more than once."
     sets = Counter(",".join(map(str, sorted(seeds))) for seeds in by_row.unique())
     if len(sets) > 1:
-        each = [f"{text} ({count})" for text, count in sets.most_common()]
+        each = [f"{seeds} ({count})" for seeds, count in sets.most_common()]
         yield f"The rows have different seeds (number of rows): {first_few(each, _MAX_NAMED, '; ')}."
 
 
@@ -87,14 +91,17 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> Iterator[str]:
     count = len(runs.runs)
     for key in measures:
         without = count - len(runs.values(key))
-        why = " (target not reached or not set)" if "_to_target" in key else ""
-        rest = ""
+        if not without:
+            continue
+        line = f"{measure_title(key)}: {without} of {count} finished runs have no value"
+        of_target = "_to_target" in key
+        if of_target:
+            line += " (target not reached or not set)"
         if without < count:
-            rest = ". The number of runs follows a mean in parentheses"
-            if why:
-                rest += ". These runs reached the target, so the mean is too low"
-        if without:
-            yield f"{measure_title(key)}: {without} of {count} finished runs have no value{why}{rest}."
+            line += ". The number of runs follows a mean in parentheses"
+        if without < count and of_target:
+            line += ". These runs reached the target, so the mean is too low"
+        yield f"{line}."
 
 
 def _settings(values: dict[str, pd.Series]) -> str:

@@ -5,6 +5,7 @@ Frames of settings have one row per run and one column per dotted key. A setting
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import operator
@@ -53,14 +54,16 @@ def written(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    if isinstance(value, str):
-        return written(float(value)) if _EXPONENT.fullmatch(value) else value
+        return str(value).lower()
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
     if isinstance(value, list):
         return f"[{','.join(map(written, value))}]"
-    return json.dumps(value, default=str) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return json.dumps(value, default=str)
+    return str(value)
 
 
 def typed(text: str) -> str:
@@ -70,8 +73,10 @@ def typed(text: str) -> str:
         return text.replace(" ", "")
     if text.lower() in ("true", "false", "null"):
         return text.lower()
-    number = _parsed(text)
-    return text if number is None else written(number)
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return written(kind(text))
+    return text
 
 
 def as_number(text: str | None) -> float | int | None:
@@ -79,17 +84,13 @@ def as_number(text: str | None) -> float | int | None:
 
     Return None for missing values and for other text, such as ``007``.
     """
-    value = _parsed(text) if isinstance(text, str) else None  # not NaN of pandas
-    plain = value is not None and abs(value) < MAX_PLAIN  # not nan
-    return value if plain and written(value) == text else None
-
-
-def _parsed(text: str) -> float | int | None:
+    if not isinstance(text, str):  # NaN of pandas
+        return None
     for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if abs(value) < MAX_PLAIN and written(value) == text:
+                return value
     return None
 
 
@@ -135,12 +136,17 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
     raise UserError(f"no run has this {what}{hint}", key)
 
 
+def resolve_keys(keys: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct known keys of ``keys``, see :func:`resolve_key`."""
+    return tuple(dict.fromkeys(resolve_key(key, known) for key in keys))
+
+
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Return a dict from each key to its shortest unique ending; ``method.name`` becomes ``method``."""
     ends = {}
     for key in keys:
         parts = key.removesuffix(".name").removesuffix(".kind").split(".")
-        ends[key] = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
+        ends[key] = [".".join(parts[-i:]) for i in range(1, len(parts) + 1)]
     counts = Counter(itertools.chain(*ends.values()))
     short = {}
     for key, names in ends.items():
@@ -189,8 +195,7 @@ def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
 
 def _preference(key: str) -> tuple[int, int, int, str]:
     group = key.partition(".")[0]
-    rank = ORDER.index(group) if group in ORDER else len(ORDER)
-    return GROUP_NAMES.index(key) if key in GROUP_NAMES else len(GROUP_NAMES), rank, key.count("."), key
+    return (*GROUP_NAMES, key).index(key), (*ORDER, group).index(group), key.count("."), key
 
 
 @dataclass(frozen=True)
@@ -244,12 +249,12 @@ def split_commas(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += letter
-    return [part.strip() for part in parts]
+    return list(map(str.strip, parts))
 
 
 def key_names(text: str) -> tuple[str, ...]:
     """Return the keys in ``text``, which are separated by commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:

@@ -43,7 +43,7 @@ def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client
     edges = np.array([0, *ends, len(groups)])
     middles = (edges[:-1] + edges[1:] - 1) / 2
     label = "clients by planted group"
-    names = [str(group) for group in sorted(set(groups))]
+    names = np.unique(groups).astype(str)
     axes.set_xticks(middles, names)
     axes.set_yticks(middles, names)
     axes.set(xlabel=label, ylabel=label)

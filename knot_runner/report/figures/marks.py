@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 CONFUSION = "confusion"
 #: Maximum number of columns of a heat map that has numbers in the cells.
 MOST_WRITTEN = 12
-#: Total width of the bars at a position, the number of letters that fit into an inch, and the format of percentages.
+#: Total width of the bars at a position, and the number of letters that fit into an inch.
 BARS = 0.8
 LETTERS_PER_INCH = 7.0
+#: Format of percentages.
 WHOLE = "{:.0f}"
 LINES = ("-", "--", ":", "-.")
 MARKERS = "os^Dv<>P"
@@ -97,7 +98,8 @@ def heat_map(
     axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks, form: str = "{:.3g}", **style: Any
 ) -> None:
     """Draw a cell for each series and position, colored by the mean. If space permits, the cell also shows the mean."""
-    rows, columns = (summary[key].cat.categories for key in ("series", "place"))
+    rows = summary.series.cat.categories
+    columns = summary.place.cat.categories
     table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
     image = axes.imshow(table, aspect="auto", alpha=0.6, **style)  # pale, so that black text can be read
     axes.figure.colorbar(image, ax=axes, label=axes.get_ylabel())
@@ -105,7 +107,9 @@ def heat_map(
     axes.spines[:].set_visible(False)
     _name_places(axes, summary)
     name_ticks(axes.set_yticks, rows)
-    for (i, j), value in np.ndenumerate(table) if len(columns) <= MOST_WRITTEN else ():
+    if len(columns) > MOST_WRITTEN:
+        return
+    for (i, j), value in np.ndenumerate(table):
         if not np.isnan(value):
             axes.text(j, i, form.format(value), ha="center", va="center", size=8)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -117,10 +116,14 @@ def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
     Long notes enlarge the figure.
     """
     width = 72 * figure.get_figwidth()
-    taken = max((72 * legend.get_window_extent().width / figure.dpi for legend in figure.legends), default=0.0)
-    wrapped = textwrap.wrap(title, int((width - taken) / TITLE_LETTER))
+    room = width
+    for legend in figure.legends:
+        room -= 72 * legend.get_window_extent().width / figure.dpi
+    wrapped = textwrap.wrap(title, int(room / TITLE_LETTER))
     figure.suptitle("\n".join(wrapped), fontsize=TITLE_SIZE, x=0.01, ha="left")
-    lines = list(itertools.chain(*(textwrap.wrap(note, int(width / NOTE_LETTER)) for note in notes)))
+    lines = []
+    for note in notes:
+        lines += textwrap.wrap(note, int(width / NOTE_LETTER))
     if lines:
         figure.set_figheight(figure.get_figheight() + NOTE_LINE * max(0, len(lines) - NOTE_LINES))
         figure.supxlabel("\n".join(lines), fontsize=NOTE_SIZE, color="#555555", x=0.01, ha="left")
@@ -132,8 +135,7 @@ def _wrap_labels(figure: Figure) -> None:
     for axes in figure.axes:
         wide, high = axes.get_window_extent().size
         for text, room in ((axes.title, wide), (axes.xaxis.label, wide), (axes.yaxis.label, high)):
-            box = text.get_window_extent()
-            length = box.height if text is axes.yaxis.label else box.width
+            length = max(text.get_window_extent().size)
             if length > room:
                 longest = max(map(len, text.get_text().splitlines()))
                 text.set_text("\n".join(textwrap.wrap(text.get_text(), max(int(longest * room / length), 8))))

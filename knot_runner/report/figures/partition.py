@@ -30,7 +30,7 @@ def draw_partition(
     without examples appear in the CSV file only, and a note in the figure says so. Return lines with the number of
     clients, their sizes, the largest class share, and the number of classes per client.
     """
-    drawn = np.flatnonzero(counts.any(0)).tolist()
+    drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
     absent = [f"{missing} of {len(classes)} classes have no training examples and are not drawn."] if missing else []
     lines = partition_lines(counts) + absent
@@ -39,7 +39,7 @@ def draw_partition(
     with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
         figure, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
-        _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
+        _shares(shares, counts[:, drawn], names, np.array(classes)[drawn].tolist())
         sizes.barh(np.arange(len(counts)), counts.sum(1), height=0.8, color=nth_color(0))
         sizes.tick_params(axis="y", length=0, labelleft=False)
         sizes.spines.left.set_visible(False)
@@ -75,6 +75,6 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     name_ticks(axes.set_yticks, [name.removeprefix("client ") for name in names])
-    upright = 90 if max(map(len, classes)) > 3 else 0
-    name_ticks(axes.set_xticks, [label_text(name) for name in classes], rotation=upright)
+    rotation = 90 if max(map(len, classes)) > 3 else 0
+    name_ticks(axes.set_xticks, list(map(label_text, classes)), rotation=rotation)
     axes.set(title="Share of the client's examples", xlabel="class", ylabel="client")

@@ -15,7 +15,7 @@ from knot_runner.report.compare.notes import lines_on
 from knot_runner.report.compare.settings import (
     KEPT,
     key_names,
-    resolve_key,
+    resolve_keys,
     row_numbers,
     short_names,
     sorted_texts,
@@ -133,23 +133,23 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     if request.smooth < 1 and "round" in points:  # an odd number of rounds, so that the mean is centered
         request = replace(request, smooth=1 + 2 * round(request.smooth * points["round"].max() / 2))
     settings = shown.settings
-    apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
+    apart = resolve_keys(filter(None, (request.row, request.col)), settings)
     used = [*apart, *({x} & set(settings))]
-    by = [resolve_key(key, settings) for key in key_names(request.by or "")]
+    by = resolve_keys(key_names(request.by or ""), settings)
     if request.by is None:
         differing = shown.differing()
         keys = [*used, *identifying_keys(differing, used)]
-        by = [key for key in telling(differing, keys, (*KEPT, *used)) if key not in used]
+        by = tuple(key for key in telling(differing, keys, (*KEPT, *used)) if key not in used)
     grouped = shown.grouped([*used, *by])
-    measures = [y] if y in known_measures(shown) else []
+    measures = {y} & set(known_measures(shown))
     rows = grouped.runs.row.nunique()
-    notes = [*lines_on(grouped, rows, [*used, *by], measures), *not_counted(runs.runs.run), *runs.lines]
+    notes = [*lines_on(grouped, rows, [*used, *by], list(measures)), *not_counted(runs.runs.run), *runs.lines]
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Only the {len(shown.runs)} of {len(runs.runs)} finished runs with these values are drawn.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
     if models.groupby(grouped.runs.row).nunique().max() > 1:  # a mean must not mix several kinds of models
         settings = settings.assign(models=models)
-        by.append("models")
+        by = (*by, "models")
     if y == CONFUSION:
         points = points.assign(series=pd.Categorical(points.true, points.true.unique()))
         apart += by
@@ -172,7 +172,7 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Seri
     colors = series.cat.codes.map(nth_color)
     numeric = [key for key in by if settings[key].nunique() > 2 and typed_column(settings[key]).dtype != object]
     if len(numeric) == 1:
-        turns = row_numbers(settings, [key for key in by if key not in numeric])
+        turns = row_numbers(settings, [key for key in by if key != numeric[0]])
         colors = dict(zip(settings.index, scale_colors(settings[numeric[0]].astype(float)), strict=True))
     looks = {}
     for run, name in series.items():
@@ -188,20 +188,17 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     title = measure_title(key)
     label, scale = AXIS_LABELS.get(key, (short_names([title])[title], 1.0))
     group = title.partition(".")[0]
+    is_share = "(%)" in label
     if group in METRICS:
         metric = METRICS[group]
         scale = metric.scale
         label = title.replace(group, metric.title, 1) + AXIS_UNITS.get(metric.unit, "")
-        return label, scale, scale if metric.top == 1 else None
-    return label, scale, 100.0 if "(%)" in label else None
+        is_share = metric.top == 1
+    return label, scale, scale if is_share else None
 
 
 def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: SeriesLooks) -> tuple[Drawing, list[Axes]]:
-    """Draw ``points`` (one row per drawn value), with a panel for each value of the column ``panel``.
-
-    Raises:
-        UserError: There are too many panels or series.
-    """
+    """Draw ``points`` (one row per drawn value), with a panel for each value of the column ``panel``."""
     points, mark = _placed(points, x, y, request)
     x_label, *_ = _axis(x)
     y_label, _, top = _axis(y)
@@ -214,10 +211,13 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
         raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
         raise UserError(f"expected at most {most} lines, got {len(names)}. Use fewer runs or keys in --by", "plot")
-    across = 1 if request.row and not request.col else min(len(cells), 2 if is_map else 3)
+    across = min(len(cells), 3)
     height = HEIGHTS[len(cells) > 1]
     if is_map:
+        across = min(across, 2)
         height = max(height, MAP_ROW * len(names) + 1.2)
+    if request.row and not request.col:
+        across = 1
     figure, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)
     for axes, (panel, in_panel) in zip(grid, cells, strict=True):
         axes.set(xlabel=x_label, ylabel=y_label, title=panel)
@@ -295,6 +295,6 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
     cells = points.groupby(keys, observed=True)
     if mark == "box":
         summary[["value", "low", "high"]] = cells.value.quantile([0.5, 0.25, 0.75]).unstack().to_numpy()
-    else:
-        summary[["low", "high"]] = summary[["low", "high"]].clip(None if top is None else 0.0, top)
+    elif top is not None:
+        summary[["low", "high"]] = summary[["low", "high"]].clip(0.0, top)
     return summary.join(cells.x.mean(), on=keys)[[*keys, "x", "value", "low", "high", "n"]]

@@ -76,8 +76,9 @@ def column_of(name: str, points: pd.DataFrame) -> str:
     """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
     with contextlib.suppress(UserError):
         return resolve_measure(name, list(points))
-    others = [] if name in PROGRESS else PROGRESS  # points has these columns if the runs record them
-    known = [*points, *map(measure_title, points), *others]
+    known = [*points, *map(measure_title, points)]
+    if name not in PROGRESS:  # points has these columns if the runs record them
+        known += PROGRESS
     return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
 
 

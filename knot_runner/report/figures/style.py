@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,9 +106,9 @@ def figure_of(
         runs = finished(loaded)
         if needs:
             runs = runs_with(runs, needs, f"{needs!r} in its result, which this figure needs")
-        status = [f"{len(runs)} of {len(jobs)} runs are finished."] if len(runs) < len(jobs) else []
-        status += not_counted(loaded)
-        status += sources(runs)
+        status = [*not_counted(loaded), *sources(runs)]
+        if len(runs) < len(jobs):
+            status.insert(0, f"{len(runs)} of {len(jobs)} runs are finished.")
         with figure_settings():
             drawing = function(runs)
             if not isinstance(drawing, Drawing):
@@ -119,17 +119,14 @@ def figure_of(
     return figure
 
 
-@contextlib.contextmanager
-def figure_settings() -> Iterator[None]:
-    """Inside the block, matplotlib uses our fonts and lines, independent of the user's matplotlibrc."""
-    import matplotlib
+def figure_settings() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which matplotlib uses our fonts and lines, independent of the user's matplotlibrc."""
+    from matplotlib import style
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
-        if current_output().width:
-            matplotlib.rcParams["font.size"] = PRINT_SIZE
-        yield
+    settings = dict(STYLE)
+    if current_output().width:
+        settings["font.size"] = PRINT_SIZE
+    return style.context(settings, after_reset=True)
 
 
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
@@ -162,7 +159,7 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
     The numbers of the drawing are written to a CSV file next to the figure. Each file is written atomically.
     """
-    write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
+    write_figure(drawing.figure, plain(drawing.title), list(map(plain, (*drawing.notes, *notes))), path)
     if drawing.numbers:
         write_atomic(path.with_suffix(".csv"), drawing.numbers)
 
@@ -208,7 +205,7 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
     All names are shown if they fit, otherwise every 2nd, 5th, 10th, ...
     """
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
-    put(range(0, len(names), step), [plain(name) for name in names[::step]], **options)
+    put(range(0, len(names), step), list(map(plain, names[::step])), **options)
 
 
 def label_colors(labels: ClassNames) -> list[Any]:
@@ -225,7 +222,7 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
     from matplotlib import colormaps
 
     _, ranks = np.unique(numbers, return_inverse=True)
-    return [colormaps["viridis"](share) for share in 0.92 * ranks / max(ranks.max(), 1)]
+    return list(colormaps["viridis"](0.92 * ranks / max(ranks.max(), 1)))
 
 
 def draw_band(
@@ -233,8 +230,7 @@ def draw_band(
 ) -> None:
     """Draw one series of ``estimates``: the means as a line and, if ``filled``, the intervals as a band.
 
-    ``look`` are options of matplotlib's line. The band may exceed the axes: if the axes included all of a wide band,
-    differences between lines over few seeds would be hidden.
+    The band may exceed the axes: if the axes included all of a wide band, differences between lines would be hidden.
     """
     axes.plot(line[place], line.value, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
@@ -262,7 +258,8 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
         axes.set(**{f"{name}scale": "log"})
         axis = getattr(axes, f"{name}axis")
         low, high = axis.get_view_interval()
-        axis.set_major_locator(LogLocator(10, (1.0,) if high > powers_from * low else (1.0, 2.0, 5.0), **options))
+        ticks = (1.0,) if high > powers_from * low else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(10, ticks, **options))
         axis.set_major_formatter(plain_tick)
         axis.set_minor_formatter(NullFormatter())
 

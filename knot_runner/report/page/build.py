@@ -20,7 +20,7 @@ from knot_runner.report.compare.settings import flatten_settings
 from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.render.table_model import ResultTable, display
 from knot_runner.report.render.text import caption, cell_texts, duration, plain
-from knot_runner.report.run_folders import Job, Run, load_runs, nothing_there
+from knot_runner.report.run_folders import Job, Run, load_runs, require_results
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -140,8 +140,7 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
 
     unique = {job.run_id: job for job in jobs}  # several settings of a grid may be one run
     runs = load_runs(unique.values(), request.command)
-    if not any(run.status in ("done", "diverged") for run in runs):
-        raise nothing_there(runs)
+    require_results(runs)
     spec = request.spec
     table = None
     notes = spec.get("notes", [])
@@ -214,8 +213,8 @@ def render_page(page: Page, folder: Path | None = None) -> str:
     page, from which the page links to run folders. Without ``folder``, runs have no links.
     """
     links = {}
-    for run, _ in page.jobs if folder else ():
-        if run.result:
+    for run, _ in page.jobs:
+        if folder and run.result:
             links[run.run_id] = quote(Path(os.path.relpath(run.folder, folder)).as_posix()) + "/"
     return _template().render(page=page, links=links)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group
@@ -12,7 +11,7 @@ from knot_runner.config.plugins import load
 from knot_runner.config.settings.families import FAMILIES
 from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.render.table_model import display
-from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
+from knot_runner.report.render.terminal import DIM, TerminalColumn, dimmed, summary_grid, text_line
 from knot_runner.report.render.text import number, plain, quantity
 from knot_runner.report.run_folders import lookup
 from knot_runner.report.run_rows import MODELS
@@ -51,8 +50,12 @@ def _overall(result: RunResult) -> list[SummaryRow]:
 
 def _number_rows(result: RunResult, keys: dict[str, str]) -> list[SummaryRow]:
     """Return a row (title, number) for each of ``keys`` (title -> dotted key) that the ``result`` has."""
-    values = {title: lookup(result, key) for title, key in keys.items()}
-    return [(title, [_score(value)]) for title, value in values.items() if value is not None]
+    rows: list[SummaryRow] = []
+    for title, key in keys.items():
+        value = lookup(result, key)
+        if value is not None:
+            rows.append((title, [_score(value)]))
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------------- distillation
@@ -61,7 +64,9 @@ def _number_rows(result: RunResult, keys: dict[str, str]) -> list[SummaryRow]:
 def stages_summary(name: str, result: StagesResult) -> Group:
     """Return the summary of a distillation."""
     measures = _measures(result)
-    names = dict.fromkeys(itertools.chain(*(result.metrics[metric] for metric in measures)))
+    names: dict[str, float] = {}
+    for metric in measures:
+        names |= result.metrics[metric]
     names.pop("ALL", None)
     rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
@@ -97,8 +102,7 @@ def _head(metric: str) -> str:
 
 def _short_names() -> str:
     """Explain the metrics that have a short name, as in ``SD: semantic distance, lower is better``."""
-    named = [metric for metric in METRICS.values() if metric.short]
-    return "; ".join(f"{metric.short}: {metric.title}, {metric.better} is better" for metric in named)
+    return "; ".join(f"{m.short}: {m.title}, {m.better} is better" for m in METRICS.values() if m.short)
 
 
 def _change(result: StagesResult, metric: str, dataset: str) -> Text:
@@ -128,18 +132,23 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
     if result.target is None:
         yield "rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"
     else:
-        end = f"not reached in {rounds}"
-        if result.rounds_to_target is not None:
-            end = f"reached after {counted(result.rounds_to_target, 'round')}"
-        yield f"target {number(result.target, 3)}{f' (accuracy of {which})' if which else ''} {end}"
+        line = f"target {number(result.target, 3)}"
+        if which:
+            line += f" (accuracy of {which})"
+        if result.rounds_to_target is None:
+            yield f"{line} not reached in {rounds}"
+        else:
+            yield f"{line} reached after {counted(result.rounds_to_target, 'round')}"
     if fleet := result.fleet:
-        first = result.time_to_target
-        reached = "" if first is None else f"target after {first:,.0f} s of "
-        parts = [f"{reached}{fleet.clock:,.0f} s; {fleet.arrived:,} updates"]
+        parts = [f"{fleet.clock:,.0f} s; {fleet.arrived:,} updates"]
+        if result.time_to_target is not None:
+            parts[0] = f"target after {result.time_to_target:,.0f} s of {parts[0]}"
         if fleet.staleness:
             parts.append(f"{fleet.staleness:.1f} server steps old on average")
         lost = {"of partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
-        parts += [f"{count:,} {what}" for what, count in lost.items() if count]
+        for what, count in lost.items():
+            if count:
+                parts.append(f"{count:,} {what}")
         yield f"virtual clock: {', '.join(parts)}"
     yield from cluster_lines(result)
     if distilled := result.distilled:
@@ -156,9 +165,9 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
         if point.alpha == 0:
             of_models = "the models of the last round were the best on the held-out examples"
         yield f"{plain(facts.kind)}: {of_models}"
-        for key in ("id_accuracy", "ood_accuracy"):
-            before, after = (number(getattr(models, key), 3) for models in (facts.start, point))
-            yield f"{key.partition('_')[0].upper()} accuracy {before} after the last round -> {after}"
+        after = "after the last round ->"
+        yield f"ID accuracy {number(facts.start.id_accuracy, 3)} {after} {number(point.id_accuracy, 3)}"
+        yield f"OOD accuracy {number(facts.start.ood_accuracy, 3)} {after} {number(point.ood_accuracy, 3)}"
     if result.unseen:
         yield f"{result.unseen} more clients participated in no round; they are the unseen clients"
     if privacy := result.privacy:
@@ -172,11 +181,9 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
             yield f"{clip}, median norm {number(privacy.median_norm, 3)}"
     sizes = result.datasets
     yield f"{result.clients} clients with {sizes.train:,} training examples; {sizes.test:,} test examples"
-    largest = "up to " if result.models else ""
-    yield (
-        f"{result.model}, {largest}{result.parameters:,} parameters; {rounds} on engine {result.engine} "
-        f"in {result.seconds.rounds:,.0f} s"
-    )
+    most = "up to " if result.models else ""
+    size = f"{most}{result.parameters:,} parameters"
+    yield f"{result.model}, {size}; {rounds} on engine {result.engine} in {result.seconds.rounds:,.0f} s"
     yield from cost_lines(result)
 
 
@@ -256,7 +263,7 @@ def _score(value: float | None) -> Text:
 
 def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
     """Return ``lines`` and the run's notes, dimmed."""
-    return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
+    return dimmed((*lines, *result.notes))
 
 
 def cost_lines(result: RunResult) -> Iterator[str]:

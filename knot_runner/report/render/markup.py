@@ -35,7 +35,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in (heads, *rows):
-        writer.writerow([cell(value) for value in row])
+        writer.writerow(map(cell, row))
     return out.getvalue()
 
 
@@ -50,9 +50,10 @@ def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]
             f"{name!r} is not a valid file name. Use only letters, digits, '_', '-' and '.', and begin every part with "
             "a letter, a digit or '_'"
         )
-    paths = [folder / f"{name}.{ending}" for ending in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        write_atomic(path, text)
+    paths = []
+    for ending, text in texts.items():
+        paths.append(folder / f"{name}.{ending}")
+        write_atomic(paths[-1], text)
     return paths
 
 

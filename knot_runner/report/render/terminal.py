@@ -44,6 +44,11 @@ def text_line(text: str, style: str = "") -> Text:
     return Text(plain(text), style=style)
 
 
+def dimmed(lines: Iterable[str]) -> list[Text]:
+    """Return ``lines``, each in one dimmed line."""
+    return [text_line(line, DIM) for line in lines]
+
+
 def print_line(console: Console, text: str, style: str = "") -> None:
     """Print ``text`` as one line, which wraps in a narrow terminal."""
     console.print(text_line(text, style), soft_wrap=True)
@@ -97,11 +102,6 @@ def _cell_text(cell: str | Text) -> Text:
     return text_line(cell) if isinstance(cell, str) else cell
 
 
-def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Return whether ``grid`` fits without truncated or wrapped cells."""
-    return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
-
-
 @dataclass(frozen=True)
 class TerminalTable:
     """Rich renderable of a table that adapts to the width: an interval is next to the mean, or below the mean."""
@@ -112,8 +112,15 @@ class TerminalTable:
         table = self.table
         layout = table.layout
         blocks = table.blocks()
-        wide_heads = layout.wide_heads and fits(_grid(table, blocks[0][:1], wide_heads=True), console, options)
-        whole = [fits(_grid(table, groups, wide_heads), console, options) for groups in blocks]
+        unlimited = options.update(max_width=WIDEST_GRID)
+
+        def fits(groups: list[ColumnGroup], wide_heads: bool) -> bool:
+            """Return whether a grid fits without truncated or wrapped cells."""
+            grid = _grid(table, groups, wide_heads)
+            return console.measure(grid, options=unlimited).maximum <= options.max_width
+
+        wide_heads = layout.wide_heads and fits(blocks[0][:1], True)
+        whole = [fits(groups, wide_heads) for groups in blocks]
         if layout.uniform:
             whole = [all(whole)] * len(whole)
         yield text_line(table.title, "bold")
@@ -125,7 +132,7 @@ class TerminalTable:
             if not fit and layout.splits:
                 parts = [[]]
                 for group in groups:
-                    if parts[-1] and not fits(_grid(table, [*parts[-1], group], wide_heads), console, options):
+                    if parts[-1] and not fits([*parts[-1], group], wide_heads):
                         parts.append([])
                     parts[-1].append(group)
             for i, part in enumerate(parts):
@@ -133,7 +140,7 @@ class TerminalTable:
                     yield Text("")
                 yield _grid(table, part, wide_heads, stacked=not fit and not layout.splits)
         yield Text("")
-        yield from (text_line(text, DIM) for text in (caption(table), *table.lines))
+        yield from dimmed((caption(table), *table.lines))
 
 
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], wide_heads: bool, stacked: bool = False) -> Table:
@@ -165,5 +172,7 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], wide_heads: bool, s
 def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
     value, half, paper = cell_texts(cell, group)
     if stacked or half.startswith(" "):  # [low, high] is wide
-        half = "".join(f"\n{line}" for line in textwrap.wrap(half.strip(), NARROW_CELL))
-    return Text(value + half).append(f"\n{paper}" if paper else "", style=DIM)
+        half = "\n".join(["", *textwrap.wrap(half.strip(), NARROW_CELL)])
+    if paper:
+        paper = f"\n{paper}"
+    return Text(value + half).append(paper, style=DIM)

@@ -6,21 +6,23 @@ prefixes (k, M, G).
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
-from knot_runner.report.statistics.intervals import MAX_SEEDS, Estimate, clipped_interval, seeds_to_decide
 
 # a group of settings as a value: {kind:soup,lr:0.01}
 _GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
+# the groups above each setting of a label, and the separator before them
+_ABOVE = re.compile(r"(^|, )(?:(?!, )[^=])*\.")
 # control characters C0 and C1, and characters that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def plain(text: str) -> str:
@@ -30,25 +32,23 @@ def plain(text: str) -> str:
 
 def short_line(label: str) -> str:
     """Return settings without their group names: ``support=onehot`` for ``task.labels.support=onehot``."""
-    parts = [part.partition("=") for part in label.split(", ")]
-    return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
+    return _ABOVE.sub(r"\1", label)
 
 
 def escape_markdown(text: str) -> str:
     """Return ``text`` escaped for Markdown and HTML."""
-    text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]#|!~$])", r"\\\1", text)
+    return re.sub(r"([\\`*_{}\[\]#|!~$])", r"\\\1", html.escape(plain(text), quote=False))
 
 
 def escape_latex(text: str) -> str:
     """Return ``text`` escaped for LaTeX."""
-    return "".join(_LATEX.get(letter, letter) for letter in plain(text))
+    return plain(text).translate(_LATEX)
 
 
 def escape_csv(text: str) -> str:
     """Return ``text``, changed so that no spreadsheet reads the text as a formula. The module ``csv`` adds quotes."""
     text = plain(text)
-    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def label_settings(label: str) -> dict[str, str]:
@@ -61,8 +61,9 @@ def label_settings(label: str) -> dict[str, str]:
         key, _, value = part.partition("=")
         group = _GROUP.fullmatch(value)
         if group and group[1]:
-            members = (member.partition(":") for member in group[1].split(","))
-            settings |= {f"{key}.{name}": text for name, _, text in members}
+            for member in group[1].split(","):
+                name, _, text = member.partition(":")
+                settings[f"{key}.{name}"] = text
         elif part:
             settings[key] = value
     return settings
@@ -73,12 +74,15 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
     A group that is swept as a whole is divided into its settings. Settings common to all ``labels`` are omitted.
     """
-    by_label = {label: [f"{key}={value}" for key, value in label_settings(label).items()] for label in labels}
+    by_label = {}
+    for label in labels:
+        by_label[label] = list(map("=".join, label_settings(label).items()))
     shared = set.intersection(*map(set, by_label.values())) if len(by_label) > 1 else set()
     shown = {}
     for label, facts in by_label.items():
-        unlike = [fact for fact in facts if fact not in shared]
-        shown[label] = ", ".join(unlike) if _GROUP.search(label) else label
+        shown[label] = label
+        if _GROUP.search(label):
+            shown[label] = ", ".join(fact for fact in facts if fact not in shared)
     return shown
 
 
@@ -108,41 +112,37 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     ``±0.010``; without an interval, the standard deviation has the same form, or the text is "". The paper's number is
     in parentheses, with the digits and the standard deviation that the paper prints; "" without such a number.
     """
-    half = cell.std if cell.half is None else cell.half
+    value = cell.text or "-"
     interval = ""
     paper = ""
-    if half is not None and not cell.text and (group.digits or half):
-        few = too_few_seeds(cell) if group.signed else ""
-        interval = f" {few}" if few else spread_text(cell.mean or 0.0, half, group.digits, cell.top)
-    if cell.paper is not None:
-        digits = min(group.digits, group.paper_digits)
-        spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
-        paper = f"({signed(cell.paper, digits, group.signed)}{spread})"
-    value = cell.text or ("div." if cell.diverged else "-")
     if cell.mean is not None and not cell.text:
         value = signed(cell.mean, group.digits, group.signed)
+        half = cell.std if cell.half is None else cell.half
+        if half is not None and (group.digits or half):
+            interval = spread_text(cell.mean, half, group.digits, cell.top)
+    elif cell.diverged and not cell.text:
+        value = "div."
+    if cell.paper is not None:
+        digits = min(group.digits, group.paper_digits)
+        paper = signed(cell.paper, digits, group.signed)
+        if cell.paper_std is not None:
+            paper += f"±{number(cell.paper_std, digits)}"
+        paper = f"({paper})"
     return value, interval, paper
-
-
-def too_few_seeds(estimate: Estimate) -> str:
-    """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
-
-    In this example, the interval would exclude 0 with six seeds of the observed variance. Return "" for any other
-    difference, and if the variance is 0.
-    """
-    if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
-        return ""
-    count = seeds_to_decide(estimate.mean, estimate.half, estimate.n)
-    return f"n=2: too few seeds ({f'~{count}' if count else f'>{MAX_SEEDS}'})"
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
     """Return ``±0.010``; or the interval `` [0.905, 1]`` for a share, if 0 or ``top`` clips the interval."""
-    whole = (mean - half, mean + half)
-    low, high = clipped_interval(*whole, top)
-    if (low, high) == whole:
+    low = mean - half
+    high = mean + half
+    if top is None or 0 <= low <= high <= top:
         return f"±{number(half, digits)}"
-    return f" [{number(low, digits) if low else 0}, {number(high, digits) if high != top else f'{high:g}'}]"
+    ends = ["0", f"{top:g}"]
+    if low > 0:
+        ends[0] = number(low, digits)
+    if high < top:
+        ends[1] = number(high, digits)
+    return f" [{', '.join(ends)}]"
 
 
 def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
@@ -151,19 +151,17 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
 
 
 CUT = "[low, high] if the interval is cut at 0 or 100%"
-FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
 
 
 def caption(table: ResultTable) -> str:
     """Return one line that explains the numbers in a cell of ``table``."""
     if table.reading:
         return table.reading
-    parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
+    parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, "(paper)": False}
     for row in table.rows:
         for group in table.groups:
             for cell in row.cells[group.key]:
                 parts[CUT] |= bool(cell.top)
-                parts[FEW] |= group.signed and bool(too_few_seeds(cell))
                 parts["(paper)"] |= cell.paper is not None
     return "; ".join(part for part, shown in parts.items() if shown) + "."
 

@@ -70,10 +70,8 @@ class EffectEstimate:
         return math.sqrt(max(t**2 + z**2 * self.shared, z**2 * least))
 
 
-def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
-    """Return the 95% interval, or None if neither seeds nor items vary."""
-    if estimate.flat:
-        return None
+def interval(estimate: EffectEstimate) -> tuple[float, float]:
+    """Return the 95% interval, which has width 0 if neither seeds nor items vary."""
     half = estimate.half(1 - LEVEL)
     return estimate.effect - half, estimate.effect + half
 
@@ -86,8 +84,10 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
     gap = abs(estimate.effect - threshold)
     if estimate.seeds < 2:
         return None
+    if not gap:
+        return 1.0
     if estimate.flat:
-        return sign_test(estimate.seeds) if gap else 1.0
+        return sign_test(estimate.seeds)
     low = math.log(1e-15)
     high = 0.0  # half() falls as alpha grows
     for _ in range(60):
@@ -129,14 +129,16 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
     """
     count = len(effects)
     effect = math.fsum(effects) / len(effects)
-    spread = float(np.std(effects, ddof=1)) if count > 1 else None
-    if spread is not None and spread <= 1e-12 * abs(effect):  # rounding
-        spread = 0.0
+    spread = None
+    if count > 1:
+        spread = float(np.std(effects, ddof=1))
+        if spread <= 1e-12 * abs(effect):  # rounding
+            spread = 0.0
     if replicates is None:
         return EffectEstimate(effect, count, spread)
     items = float(np.var(replicates.mean(1), ddof=1))
     alone = float(np.var(replicates, axis=0, ddof=1).sum()) / count**2
-    shared = max(items - alone, 0.0) * count / (count - 1) if count > 1 else 0.0  # mean covariance of two seeds
+    shared = max(items - alone, 0.0) * count / max(count - 1, 1)  # mean covariance of two seeds
     return EffectEstimate(effect, count, spread, shared, items)
 
 

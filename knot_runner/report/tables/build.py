@@ -9,7 +9,7 @@ from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
-from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
+from knot_runner.report.run_folders import Job, command_for, load_runs, require_results
 from knot_runner.report.tables.footnotes import one_class
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import grid_table, methods_table
@@ -55,14 +55,15 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
     kind = TABLE_KINDS[name]
     printed = printed_table(name, spec)
     runs = load_runs(jobs, command)
-    if not any(run.status in ("done", "diverged") for run in runs):
-        raise nothing_there(runs)
+    require_results(runs)
     request = TableRequest(runs, printed, spec.get("metrics", kind.usual), spec)
     rows, heads, groups, lines = kind.make(request)
     lines = [*lines, *one_class(runs)]
     if rest := command_for(runs):
         lines.append(f"Create the missing runs with: {rest}")
-    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {name}"
+    title = f"{', '.join(dict.fromkeys(run.task for run in runs))}: {name}"
+    if printed:
+        title = printed.caption
     return ResultTable(title, heads, groups, rows, [*lines, *spec.get("notes", ())], layout=kind.layout)
 
 
@@ -70,14 +71,18 @@ def printed_table(name: str, spec: Config) -> PrintedTable | None:
     """Return the paper's table to show next to ours. Checks that table and metrics fit the table kind ``name``."""
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)
-    known = kind.metrics() if kind.metrics else metrics
+    known = metrics
+    if kind.metrics:
+        known = kind.metrics()
     for metric in metrics:
         if metric not in known:
             raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}", "report.metrics")
     paper = spec.get("paper")
-    table = read_printed(paper) if paper else None
-    if table and table.kind != kind.printed:
-        raise UserError(f"the published table {paper} cannot be shown next to a table of kind '{name}'")
-    if kind.needs and table is None:
+    if not paper and kind.needs:
         raise UserError(f"a table of kind '{name}' needs the published table ({kind.needs})")
+    if not paper:
+        return None
+    table = read_printed(paper)
+    if table.kind != kind.printed:
+        raise UserError(f"the published table {paper} cannot be shown next to a table of kind '{name}'")
     return table

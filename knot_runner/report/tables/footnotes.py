@@ -58,8 +58,10 @@ def sources(runs: Iterable[Run]) -> Iterator[str]:
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
-    if description := embedded(runs):
-        yield f"{description}: not comparable with published results."
+    for run in finished(runs):
+        if run.result.source == "embedded":
+            yield f"{TASK_KINDS[kind_of(run.setting('task') or {})].embedded}: not comparable with published results."
+            break
     yield from training_sizes(runs)
 
 
@@ -86,14 +88,6 @@ def one_class(runs: Iterable[Run]) -> Iterator[str]:
             names.append(f"{run.task} {run.method} {run.result.run_id}")
     if names:
         yield f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."
-
-
-def embedded(runs: Iterable[Run]) -> str:
-    """Return the description of the data of the ``runs`` with task.source=embedded; "" without such runs."""
-    for run in finished(runs):
-        if run.result.source == "embedded":
-            return TASK_KINDS[kind_of(run.setting("task") or {})].embedded
-    return ""
 
 
 def comparable(runs: Iterable[Run]) -> bool:
@@ -130,10 +124,12 @@ def cited(table: PrintedTable | None) -> Iterator[str]:
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
     """Return a line if the data of a case have other classes than the paper's, or less than half as many images."""
-    theirs = table.cases.get(case) if table else None
+    if not table or case not in table.cases:
+        return []
+    theirs = table.cases[case]
     for run in finished(runs):
         ours = run.result
-        if theirs is None or not isinstance(ours, FederatedResult):
+        if not isinstance(ours, FederatedResult):
             continue
         images = ours.datasets.train
         classes = len(ours.labels.names)

@@ -30,8 +30,8 @@ def aggregate(
     the maximum of a share, 1 or 100.
     """
     measured = [value for value in ours if value is not None]
-    planned = len(set(members.seed))
-    diverged = len({run.seed for run in members.run if run.status == "diverged"})
+    planned = members.seed.nunique()
+    diverged = members.seed[members.state == "diverged"].nunique()
     if not measured:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(measured)

@@ -55,7 +55,7 @@ def methods_by_data(
     done = finished(runs)
     same_kind = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in done]
-    same_sets = same_kind and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
+    same_sets = table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
     groups: dict[ColumnGroup, str] = {}
     for metric in request.metrics:
         groups |= dict.fromkeys(_groups(metric, columns, done), metric)
@@ -63,20 +63,22 @@ def methods_by_data(
     rank = ranks(METHOD_TITLES)  # other methods and labels keep the requested order
     frame = frame.sort_values("method", key=lambda methods: methods.map(rank).fillna(len(rank)), kind="stable")
     shown = spelled_labels(frame.label)
-    first = ARM if ARM in runs[0].config else "method"
-    heads = (first, "settings") if frame.label.any() else (first,)
+    heads = [ARM if ARM in runs[0].config else "method"]
+    if frame.label.any():
+        heads.append("settings")
     rows = []
     for (method, label), members in frame.groupby(["method", "label"], sort=False):
         cells: dict[str, Sequence[TableCell]] = {}
         for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
             in_group = [run for run in finished(members.run) if group.variant in (None, variant(key, run.result))]
-            printed = table if in_group or group.variant is None else None
             of_group = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
-                theirs = printed_value(printed, metric, method, column) if printed else None
-                is_comparable = same_sets if column == "ALL" else same_kind
+                theirs = None
+                if table and (in_group or group.variant is None):
+                    theirs = printed_value(table, metric, method, column)
+                is_comparable = same_kind and (same_sets or column != "ALL")
                 of_group.append(aggregate(ours, members, theirs, is_comparable, top_of(metric)))
             cells[group.key] = of_group
         for group, read in more.items():
@@ -95,7 +97,8 @@ def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[s
     of_global = _global_sets(runs)
     ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)
     names = dict.fromkeys([*(table.columns if table else []), *ordered])
-    return (*(name for name in names if name != "ALL"), "ALL")
+    names.pop("ALL", None)
+    return (*names, "ALL")
 
 
 def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
@@ -116,9 +119,11 @@ def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) 
     of_global = _global_sets(runs)
     marked = tuple(column for column in columns if column in of_global)
     for kind in kinds:
-        name = f"{entry.title} ({kind})" if kind and (len(kinds) > 1 or entry.beside) else entry.title
-        title = f"{name} ({entry.better} is better)"
-        group = ColumnGroup(metric, title, columns, head=name if columns == ("ALL",) else "", of_global=marked)
+        name = entry.title
+        if kind and (len(kinds) > 1 or entry.beside):
+            name += f" ({kind})"
+        head = name if columns == ("ALL",) else ""
+        group = ColumnGroup(metric, f"{name} ({entry.better} is better)", columns, head=head, of_global=marked)
         if len(kinds) > 1:
             group = replace(group, key=f"{metric}: {kind}", metric=f"{metric} ({kind})", variant=kind)
         yield group

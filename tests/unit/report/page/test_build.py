@@ -16,7 +16,7 @@ from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.report.claims.view import asked, effect_text, footnotes, interval_text
+from knot_runner.report.claims.view import asked, footnotes, verdict_texts
 from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.page import build
 from tests.golden.messages import refuses
@@ -198,7 +198,7 @@ def test_page_shows_claims_with_verdicts(finished):
     assert (place, verdict) == (1, expected) and (verdict.text, verdict.seeds) == (CLAIM["text"], 2)
     read = Reader(build.render_page(view))
     cells = next(cells for cells in read.rows if cells[0].startswith("1. Sinkhorn-E has the higher F1 <b>"))
-    assert cells[1:4] == [expected.verdict, effect_text(expected), interval_text(expected)]
+    assert cells[1:4] == [expected.verdict, *verdict_texts(expected)[:2]]
     assert all(line in read.text for line in footnotes(judge(finished, spec, "")))
 
 

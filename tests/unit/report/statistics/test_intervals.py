@@ -49,7 +49,7 @@ def test_effect_of_one_seed_uses_items_without_p():
 
 def test_p_value_of_flat_effect_uses_seed_count():
     found = estimate_effect([1.0, 1.0, 1.0], None)
-    assert found.flat and interval(found) is None
+    assert found.flat and interval(found) == (1.0, 1.0)
     assert p_value(found, 0.9) == 0.25 and p_value(found, 1.0) == 1.0
 
 
