@@ -35,7 +35,7 @@ from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from knot_runner.config.plugins import found_from
 from knot_runner.util.config_yaml import choices
-from knot_runner.util.errors import UserError, not_installed, require_extra, unknown
+from knot_runner.util.errors import UserError, not_installed, unknown
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
@@ -269,9 +269,7 @@ class OwnYaml(ConfigSource):
 
 
 #: Launchers of a sweep -> the extra that installs them.
-LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Our launcher, which ``sweeps/launchers.py`` calls itself: Hydra looks for plug-ins in installed packages only.
-RAY = "knot_runner.sweeps.launchers.launch_on_ray"
+LAUNCHERS = {"basic": "", "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 #: Override that requests a study (hyperparameter search).
 SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
@@ -285,15 +283,8 @@ def is_hydras(key: str) -> bool:
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
-def is_ray(hydra: DictConfig) -> bool:
-    """Return whether the ``hydra`` part of a composed config selects our Ray launcher."""
-    return bool(hydra.launcher.get("_target_") == RAY)
-
-
 def check_hydra(hydra: DictConfig) -> None:
-    """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
+    """Check the ``hydra`` part of a composed config. Raises :class:`UserError`."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
         raise UserError(f"{size!r} is not a positive integer", BATCH, hint="Use null to start all jobs at once")
-    if is_ray(hydra):
-        require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

@@ -25,10 +25,9 @@ BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.M | re.S)
 #: First line of a block that a reader saves under this name.
 FILE = re.compile(r"^(?:# @package _global_\n)?# ([\w./-]+\.(?:py|yaml))\n")
 #: A command with one of these is composed, but not run.
-PLACEHOLDER = re.compile(r"\b(FOLDER|DIR|FILE|RUN|BUNDLE|SHARED|QUEUE|HEAD)\b")
+PLACEHOLDER = re.compile(r"\b(FOLDER|DIR|FILE|RUN|BUNDLE|SHARED|QUEUE)\b")
 #: An override of an optional package -> its module.
-EXTRAS = {"hydra/launcher=ray": "ray", "hardware.engine=ray": "ray", "hydra/sweeper=optuna": "optuna",
-          "tracker=mlflow": "mlflow", "tracker=tensorboard": "tensorboard"}  # fmt: skip
+EXTRAS = {"hydra/sweeper=optuna": "optuna", "tracker=mlflow": "mlflow", "tracker=tensorboard": "tensorboard"}
 #: A verb on a preset -> the folder that it writes to.
 WRITTEN = {"table": "tables", "claims": "claims", "report": "reports", "plot": "figures"}
 #: Of a page that runs: what its output holds.

@@ -133,7 +133,7 @@ class TrainingSettings(CentralTraining):
 
 #: ``hardware.engine`` -> its constructor (:class:`~knot_runner.engine.federated.cohort.EngineInputs`).
 ENGINES: Table[Any] = Table(
-    "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
+    "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked")}
 )
 #: Package of optional engines: ``NAME`` in it is loaded for ``hardware.engine=NAME``.
 OPTIONAL_ENGINES = "knot_runner.engines"
@@ -163,8 +163,8 @@ class HardwareSettings:
     threads: Annotated[int, between(1, 1024)]
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
     num_workers: Annotated[int, between(0, 1024, " (0: one per core)")]
-    #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
-    #: cluster), an optional engine, or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
+    #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), an
+    #: optional engine, or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
     engine: str
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]

@@ -92,14 +92,6 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     return _per_network(engines)
 
 
-def make_ray(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=ray``, for the CPUs of a cluster."""
-    from knot_runner.engine.federated.ray_engine import RayEngine
-
-    require_cpu(inputs, "ray")
-    return RayEngine(inputs)
-
-
 def require_cpu(inputs: EngineInputs, name: str) -> None:
     """Raise :class:`UserError` unless the device is the CPU."""
     if not is_host(inputs.device.type):

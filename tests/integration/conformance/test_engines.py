@@ -73,4 +73,4 @@ def test_engine_conforms(name):
 
 
 def test_engine_checks_cover_every_engine():
-    assert {*ENGINES} <= {"loop", "lean", "stacked", "ray", "native"}
+    assert {*ENGINES} <= {"loop", "lean", "stacked", "native"}
