@@ -11,7 +11,6 @@ import os
 import shlex
 import traceback
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -22,7 +21,6 @@ from knot_runner.cli.progress import Live
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.hydra_compose import plain_content
 from knot_runner.composing.job import ComposedJob, plain_yaml
-from knot_runner.composing.overrides import SWEEPER
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
@@ -54,10 +52,6 @@ def run_jobs(options: argparse.Namespace) -> int:
     if options.cfg:
         _print_composed(arguments, options.cfg)
         return 0
-    if SWEEPER in arguments:
-        from knot_runner.cli.study import run_study
-
-        return run_study(arguments, partial(_trial, options.stale))
     jobs, commands = compose_all(arguments)
     _look_for_stale(jobs, options.stale)
     codes = [_carried_out(command, options.stale, alone=len(commands) == 1) for command in commands]
@@ -74,12 +68,6 @@ def _print_composed(arguments: list[str], part: str) -> None:
         print(plain_yaml({"hydra": without(plain_content(command.hydra), "help", "hydra_help")}), end="")
     if part != "hydra":
         print(plain_yaml(job.config), end="")
-
-
-def _trial(stale_runs: str, command: Command) -> int:
-    """Run one trial of a study as a grid of one job; return the exit code."""
-    _look_for_stale(command.jobs, stale_runs)
-    return _sweep(command, stale_runs)
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:

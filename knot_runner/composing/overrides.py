@@ -125,7 +125,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
             raise UserError("no name matches. Run 'knot-runner ls GROUP' to list the names of a group", line)
         return names
     if isinstance(value, IntervalSweep):
-        raise UserError("intervals require hydra/sweeper=optuna. Use range(0,5) or a list of values", line)
+        raise UserError("intervals are not supported. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
         return None
     if isinstance(value, RangeSweep):
@@ -270,8 +270,6 @@ class OwnYaml(ConfigSource):
 
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Override that requests a study (hyperparameter search).
-SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
 #: The primary config; ``--config-name=NAME`` sets it.
 CONFIG_NAME = "hydra.job.config_name"
