@@ -55,9 +55,8 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
         outcomes: list[Outcome] = []
         for at in range(0, len(jobs), step):
             batch = jobs[at : at + step]
-            # reading a job's return value raises the exception that ended the job, if any
-            ended = launcher.launch([[job.run_id] for job in batch], initial_job_idx=first + at)
-            outcomes += [one.return_value for one in ended]
+            for ended in launcher.launch([[job.run_id] for job in batch], initial_job_idx=first + at):
+                outcomes.append(ended.return_value)  # raises the exception that ended the job, if any
         return outcomes
 
     outcomes = start(jobs, 0)

@@ -116,7 +116,9 @@ def enter(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
     """A function that enters a new folder with links to the data and files of a reader."""
     monkeypatch.syspath_prepend(tmp_path)  # and what a page adds is removed
     if find_spec("optuna") is None:
-        stand_in = SimpleNamespace(create_study=RandomSearch, samplers=SimpleNamespace(TPESampler=random.Random))
+        stand_in = SimpleNamespace(
+            create_study=RandomSearch, samplers=SimpleNamespace(TPESampler=lambda seed: random.Random(seed))
+        )
         monkeypatch.setitem(sys.modules, "optuna", stand_in)
 
     def entered(name: str) -> None:
