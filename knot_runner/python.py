@@ -128,7 +128,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     if len(jobs) != 1:
         raise UserError(f"kr.run takes one run, but {len(jobs)} were given. For a grid, use kr.sweep")
     job = jobs[0]
-    require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
+    require_writable(job.out, "paths.output_dir")
     context = run_context(job, functools.partial(LOGGER.debug, "%s %d/%d %s"), LOGGER.info)
     with main_left_alone():
         return FinishedRun(job.folder, complete_run(context))

@@ -209,7 +209,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"cannot be read: {problem}", f"{folder / CONFIG_FILE}") from None
 
 
-def lock_of(out: str, run_id: str) -> Path:
+def lock_of(out: str | Path, run_id: str) -> Path:
     """Return the path of a run's lock below ``out``. The lock lies outside the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 

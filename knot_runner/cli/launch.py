@@ -11,8 +11,6 @@ import os
 import shlex
 import traceback
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -22,7 +20,6 @@ from knot_runner.cli.progress import Live
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.hydra_compose import plain_content
 from knot_runner.composing.job import ComposedJob, plain_yaml
-from knot_runner.composing.overrides import SWEEPER
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
@@ -54,10 +51,6 @@ def run_jobs(options: argparse.Namespace) -> int:
     if options.cfg:
         _print_composed(arguments, options.cfg)
         return 0
-    if SWEEPER in arguments:
-        from knot_runner.cli.study import run_study
-
-        return run_study(arguments, partial(_trial, options.stale))
     jobs, commands = compose_all(arguments)
     _look_for_stale(jobs, options.stale)
     codes = [_carried_out(command, options.stale, alone=len(commands) == 1) for command in commands]
@@ -74,12 +67,6 @@ def _print_composed(arguments: list[str], part: str) -> None:
         print(plain_yaml({"hydra": without(plain_content(command.hydra), "help", "hydra_help")}), end="")
     if part != "hydra":
         print(plain_yaml(job.config), end="")
-
-
-def _trial(stale_runs: str, command: Command) -> int:
-    """Run one trial of a study as a grid of one job; return the exit code."""
-    _look_for_stale(command.jobs, stale_runs)
-    return _sweep(command, stale_runs)
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
@@ -115,7 +102,7 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
     if read_result(job.folder) is None:
         if problem := no_data([job.settings]):
             raise UserError(problem)
-        require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
+        require_writable(job.out, "paths.output_dir")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
         hardware = job.settings.hardware
         family = family_of(job.method)
@@ -127,7 +114,9 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
 
         with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
             keep = stale_runs == "keep"  # show a finished run even if its data have changed
-            code = provenance.code_version() if stale_runs == "rerun" else None
+            code = None
+            if stale_runs == "rerun":
+                code = provenance.code_version()
             result = complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
@@ -160,10 +149,10 @@ def _sweep(command: Command, stale_runs: str) -> int:
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
         raise UserError(problem)  # one error, instead of a failure of every job
-    for out in dict.fromkeys(job.settings.paths.output_dir for job in to_do):
-        require_writable(Path(out), "paths.output_dir")
+    for out in dict.fromkeys(job.out for job in to_do):
+        require_writable(out, "paths.output_dir")
     if to_do:
-        plan = write_plan(Path(command.jobs[0].settings.paths.output_dir), to_do)
+        plan = write_plan(command.jobs[0].out, to_do)
         if stale_runs == "rerun":
             plan.mark(RECOMPUTE)
         with Board(to_do, finished, Console(stderr=True)) as board, messages_to(board.note):
@@ -207,31 +196,37 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     """
     now = provenance.Now()
     finished = {job.run_id: job for job in jobs if read_result(job.folder)}
-    stale_runs = [(job, reasons) for job in finished.values() if (reasons := _reasons(job, now))]
-    changed = []
-    for job, reasons in stale_runs:
-        why = provenance.blocking(reasons)
-        if why:
-            changed.append((job.title, job.folder, why))
+    stale_runs: list[ComposedJob] = []
+    causes, changed = [], []
+    for job in finished.values():
+        if reasons := _reasons(job, now):
+            stale_runs.append(job)
+            causes.append(reasons)
+            if why := provenance.blocking(reasons):
+                changed.append((job.title, job.folder, why))
     if changed and not stale:
         raise UserError(provenance.refusal(changed, len(finished)))
     if stale_runs and stale == "rerun":
-        for job, _ in stale_runs:
-            with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
+        for job in stale_runs:
+            with locked(lock_of(job.out, job.run_id)):
                 if _reasons(job, now):  # unless another command has rerun it meanwhile
                     provenance.set_aside(job.folder)
         LOGGER.info("%s moved to .stale to be rerun", counted(len(stale_runs), "finished run"))
     else:
-        for line in provenance.staleness_line([reasons for _, reasons in stale_runs]):
+        for line in provenance.staleness_line(causes):
             LOGGER.info("%s", line)
     tracker = jobs[0].settings.tracker.name
     if tracker != "none":
-        done = [job.folder for job in finished.values() if read_result(job.folder)]
-        untracked = sum(recorded_config(folder)["tracker"]["name"] != tracker for folder in done)
+        untracked = 0
+        for job in finished.values():
+            if read_result(job.folder):  # unless the run was moved
+                untracked += recorded_config(job.folder)["tracker"]["name"] != tracker
         if untracked:
             LOGGER.info("tracker=%s does not show %s that finished without it", tracker, counted(untracked, "run"))
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:
     result = read_result(job.folder)
-    return provenance.reasons(job.folder, result, job.settings, now) if result else []
+    if result is None:
+        return []
+    return provenance.reasons(job.folder, result, job.settings, now)

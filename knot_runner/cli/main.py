@@ -25,7 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     notebooks, and scripts without ``if __name__ == "__main__"`` may call it. Without ``argv``, a signal ends the
     process.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = argv
+    if arguments is None:
+        arguments = sys.argv[1:]
     with (
         ended_by_signals(restored=argv is not None),
         on_signal(_say_interrupted),
@@ -33,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         messages_to(print_on_stderr),
         main_left_alone(),
     ):
-        return print_safely(out, _exit_code(arguments))
+        return print_safely(out, _exit_code(list(arguments)))
 
 
 def _exit_code(arguments: list[str]) -> int:
@@ -51,18 +53,21 @@ def _exit_code(arguments: list[str]) -> int:
 
 def _say_interrupted() -> None:
     """Write the message directly to the terminal, because the signal may have interrupted a print."""
-    os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
+    if os.isatty(2):
+        os.write(2, SHOW_CURSOR)
+    os.write(2, INTERRUPTED)
 
 
 def _execute(arguments: list[str]) -> int:
     from knot_runner.cli.parsers import VERBS, parser_of, run_verb  # only now that signals are handled
 
-    verb = arguments[0] if arguments else ""
+    verb = (arguments or [""])[0]
     if "=" in verb or verb[:1] in "-~+":
         verb = ""
     if "--help" in arguments or "-h" in arguments:
-        # the operator ``in`` imports the papers' verbs
-        print(parser_of(verb if verb in VERBS else "").format_help(), end="")
+        if verb not in VERBS:  # the operator also imports the papers' verbs
+            verb = ""
+        print(parser_of(verb).format_help(), end="")
         return 0
     if verb and verb not in VERBS:
         raise UserError(f"unknown verb{nearest(verb, VERBS)}", f"{verb[:60]!r}")

@@ -48,10 +48,14 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 def parser_of(verb: str) -> Parser:
     """Return the parser of ``verb``, or of a command without a verb."""
-    entry = VERBS[verb] if verb else _RUN
+    entry = _RUN
+    if verb:
+        entry = VERBS[verb]
     text = entry.text
     if not verb:
-        text += "\n\nverbs:\n" + "\n".join(f"  {name:<10} {known.summary}" for name, known in VERBS.data.items())
+        text += "\n\nverbs:"
+        for name, known in VERBS.data.items():
+            text += f"\n  {name:<10} {known.summary}"
     parser = Parser(entry.usage, text, entry.examples, entry.composes)
     for name, arguments in entry.options.items():
         parser.add_argument(*name.split(", "), **arguments)

@@ -38,7 +38,12 @@ class Preview:
 
     def lines(self, jobs: int) -> list[str]:
         """Return the notes for the terminal. If a note does not apply to all ``jobs``, the number of jobs is added."""
-        return [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
+        lines = []
+        for note, count in self.notes.items():
+            if count != jobs:
+                note += f" ({count} of {jobs} jobs)"
+            lines.append(note)
+        return lines
 
 
 def preview(jobs: list[ComposedJob]) -> Preview:
@@ -69,14 +74,13 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
             job = group[0]
             seen = inspected(job, folder, services)
             result.notes.update(dict.fromkeys(seen.notes, len(group)))
-            lines = seen.counts.lines() if seen.counts else []
             title = job.settings.task.name
             seed = ""
             partition = job.settings.partition
             if partition is not None:
                 title = f"{title}, {partition.kind}"
                 seed = f", seed {job.settings.seed}"
-            if lines and title not in titles:
+            if seen.counts and title not in titles and (lines := seen.counts.lines()):
                 titles.add(title)
                 result.counts[f"{title}{seed}"] = lines
     except UserError as error:
@@ -112,7 +116,8 @@ def _prepared_key(job: ComposedJob) -> str:
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
-    is_drawn = config.get("partition") or family_of(job.method).training == "rounds"
+    seed = None
+    if config.get("partition") or family_of(job.method).training == "rounds":
+        seed = job.settings.seed
     groups = [config.get(group) for group in ("task", "partition", "transfer", "model")]
-    seed = job.settings.seed if is_drawn else None
     return digest([*groups, job.settings.paths.data_dir, training, seed, method])

@@ -54,8 +54,10 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
     jobs = references(preset.jobs, keep)
     notes = preset.spec.get("notes", [])
     for drawn, figure in requested.items():
-        file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
-        path = folder_for(preset.out, "figures") / file
+        file = name
+        if len(requested) > 1:
+            file = f"{name}_{drawn}"
+        path = folder_for(preset.out, "figures") / f"{file}.png"
         print_figure(path, figure(jobs, path, notes=notes, command=preset.command))
 
 
@@ -71,17 +73,19 @@ def show_partition(job: ComposedJob) -> None:
     from knot_runner.report.figures.partition import draw_partition
 
     settings = job.settings
-    name = job.settings.task.name
-    seed = job.settings.seed
+    name = settings.task.name
+    seed = settings.seed
     if settings.partition is None:
         chosen = f"task={name} method={settings.method.name}"
         raise UserError(f"plot partition: {chosen} has no partition over clients. Use, for example, task=femnist")
     with temporary_folder() as folder:
         seen = inspected(job, folder)
     assert seen.counts is not None
-    counts = {party: splits[TRAIN][:-1] for party, splits in seen.counts.parties.items() if TRAIN in splits}
-    labeled = {party: row for party, row in counts.items() if row.any()}
-    path = folder_for(Path(settings.paths.output_dir), "figures")
+    labeled = {}
+    for party, splits in seen.counts.parties.items():
+        if TRAIN in splits and splits[TRAIN][:-1].any():
+            labeled[party] = splits[TRAIN][:-1]
+    path = folder_for(job.out, "figures")
     path /= f"partition_{name}_{settings.partition.kind}_seed{seed}.png"
     title = f"{name}: {settings.partition.kind} partition, seed {seed}"
     rows = np.stack(list(labeled.values()))
@@ -138,7 +142,9 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 
     Runs whose data differ from the current ``paths.data_dir`` are left out and reported. ``keep`` includes them.
     """
-    data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data_dir)
+    data = None
+    if not keep:
+        data = provenance.CurrentData(jobs[0].settings.paths.data_dir)
     return [_reference(job, data) for job in jobs]
 
 

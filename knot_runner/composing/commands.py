@@ -73,7 +73,7 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
 
 def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
     """Return the overrides as typed, one list per preset in them."""
-    words = [typed_line(override) for override in overrides]
+    words = list(map(typed_line, overrides))
     preset = preset_in(words)
     if preset is None:
         return [words]
@@ -89,10 +89,12 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
-    overrides = parse_overrides(arguments)
-    fixed = [typed_line(o) for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
+    fixed, given = [], set()
+    for override in parse_overrides(arguments):
+        given.add(override.key_or_group)
+        if not override.is_sweep_override() and not _sets_a_value(override):
+            fixed.append(typed_line(override))
     grid = node_of(hydra_compose.hydra_config(without_arm(fixed), config_dir), "sweep")
-    given = {o.key_or_group for o in overrides}
     if grid is None:
         return list(arguments), {}
     if not OmegaConf.is_dict(grid):
@@ -101,11 +103,16 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     arms = read_arms(values.pop("arms", {}))
     if arms:
         values = {ARM: ",".join(arms), **values}
+    words = list(arguments)
     for key, value in values.items():
         if value is None or isinstance(value, list | dict):
-            hint = "Only sweep.arms accepts a mapping" if isinstance(value, dict) else ""
+            hint = ""
+            if isinstance(value, dict):
+                hint = "Only sweep.arms accepts a mapping"
             raise UserError(f"expected values separated by commas, such as {key}: '0,1,2'", f"sweep.{key}", hint=hint)
-    return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
+        if key not in given:
+            words.append(f"{key}={value}")
+    return words, arms
 
 
 def _composed(
@@ -132,8 +139,12 @@ def _composed(
             axes.append([[typed_line(override)]])
     size = math.prod(map(len, axes))
     grid = JobGrid(config_dir, late, label_keys, list(map(typed_line, overrides)), size)
-    wanted = itertools.islice(itertools.product(*axes), 1 if first else size)
-    return [grid.job(list(itertools.chain(*picked))) for picked in wanted], grid
+    jobs = []
+    for picked in itertools.product(*axes):
+        jobs.append(grid.job(list(itertools.chain(*picked))))
+        if first:
+            break
+    return jobs, grid
 
 
 def _sets_a_value(override: Override) -> bool:

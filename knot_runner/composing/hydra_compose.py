@@ -30,7 +30,9 @@ from knot_runner.util.config_yaml import Config, config_folder
 from knot_runner.util.errors import UserError, first_line, nearest
 
 #: Hydra 1.3 has its current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
-CURRENT_DEFAULTS: Config = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
+CURRENT_DEFAULTS: Config = {}
+if hydra.__version__.startswith("1.3."):
+    CURRENT_DEFAULTS["version_base"] = None
 
 
 def composing(folder: Path) -> AbstractContextManager[None]:
@@ -69,17 +71,21 @@ def _composed(folder: Path, file: str, overrides: list[str], config_dir: str | N
 
     ``folder`` is ``conf/`` or ``config_dir``. Files that ``folder`` lacks are taken from the other one of these two.
     """
-    search = search_path(config_dir if folder == config_folder() else str(config_folder()))
+    other = config_dir
+    if folder != config_folder():
+        other = str(config_folder())
     try:
         with composing(folder):
-            return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
+            return compose(file, overrides=[*search_path(other), *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise missing_config(problem, config_dir) from None
     except RecursionError:
         raise UserError("a defaults list includes its own file, or a value is nested too deeply") from None
     except (HydraException, OmegaConfBaseException, YAMLError) as problem:
-        cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
-        raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
+        text = str(problem)
+        if text.startswith("Error merging override"):
+            text = f"{text}\n{problem.__cause__}"
+        raise UserError(bad_override(text, overrides)) from None
 
 
 def plain_content(config: DictConfig, resolve: bool = False) -> Config:

@@ -79,10 +79,14 @@ class ComposedJob:
         return run_id(self.config)
 
     @property
+    def out(self) -> Path:
+        """Return ``paths.output_dir``."""
+        return Path(self.settings.paths.output_dir)
+
+    @property
     def folder(self) -> Path:
         """Return ``<out>/<task>/<method>/<run id>``."""
-        settings = self.settings
-        return Path(settings.paths.output_dir) / settings.task.name / settings.method.name / self.run_id
+        return self.out / self.settings.task.name / self.settings.method.name / self.run_id
 
     @property
     def own_config(self) -> Config:
@@ -140,24 +144,29 @@ class JobGrid:
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
-        groups = tuple(o for o in picked if _key(o) not in self.late)
-        if groups not in self._bases:
-            self._bases[groups] = self._compose(without_arm(groups))
-        base, self.hydra = self._bases[groups]
-        if any("{" in word for word in self.words):  # a mapping sets several keys, also with values that all jobs share
+        groups, late, label, arm = [], [], [], ""
+        for override in picked:
+            key, _, value = override.partition("=")
+            if key in self.late:
+                late.append(override)
+            else:
+                groups.append(override)
+            if key in self.label_keys:
+                label.append(override)
+            if key == ARM:
+                arm = value
+        base, self.hydra = self._composed(tuple(groups))
+        if "{" in "".join(self.words):  # a mapping sets several keys, also with values that all jobs share
             base = copy.deepcopy(base)
-        late = parse_overrides([o for o in picked if _key(o) in self.late])
         try:
-            config = plain_config(with_values(base, late))
+            config = plain_config(with_values(base, parse_overrides(late)))
         except (OmegaConfBaseException, RecursionError) as problem:
             raise UserError(one_line(str(problem))) from None
         config = with_named_values(config, self._values, self._base_values)
         job = job_of(_under_preset(config, self.words))
         for note in job.settings.notes:
             self._note(note)
-        label = ", ".join(o for o in picked if _key(o) in self.label_keys)
-        arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
-        return dataclasses.replace(job, overrides=picked, label=label, arm=arm)
+        return dataclasses.replace(job, overrides=picked, label=", ".join(label), arm=arm)
 
     def _note(self, note: str) -> None:
         """Log ``note`` once."""
@@ -179,10 +188,17 @@ class JobGrid:
     def _base_values(self, group: str, name: str) -> Config:
         """Return the settings in ``conf/base/GROUP/NAME.yaml``; {} if there is no such file."""
         group = f"base/{group}"
-        return self._values(group, name) if name in choices(group, self.config_dir) else {}
+        if name not in choices(group, self.config_dir):
+            return {}
+        return self._values(group, name)
+
+    def _composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, DictConfig]:
+        """Return the config that Hydra composes for a choice of groups, and its ``hydra`` part."""
+        if groups not in self._bases:
+            self._bases[groups] = self._compose(without_arm(groups))
+        return self._bases[groups]
 
     def _compose(self, groups: list[str]) -> tuple[DictConfig, DictConfig]:
-        """Return the config that Hydra composes for a choice of groups, and its ``hydra`` part."""
         config = hydra_compose.hydra_config(groups, self.config_dir)
         chosen, note = chosen_hardware(config, self.words)
         if chosen:  # instead of hardware=auto

@@ -6,7 +6,6 @@ architectures), loss terms, a schedule and a personalization. A teacher may also
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,29 +68,31 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
     if kind == "texts" and has_clients and isinstance(partition, dict) and "kind" not in partition:
         config = {**config, "partition": {**values_of("partition", "natural"), **partition}}
     method = _filled(method, TAGS, base_values)
-    for key in MODEL_LISTS if kind in TEACHERS else ():
-        if isinstance(method.get(key), list):
+    for key in MODEL_LISTS:
+        if kind in TEACHERS and isinstance(method.get(key), list):
             method[key] = [
                 _model(model, f"method.{key}[{number}]", config, values_of) for number, model in enumerate(method[key])
             ]
     return {**config, "method": method}
 
 
-def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
+def _filled(settings: Any, tags: dict[str, str], base_values: Values) -> Any:
     """Return ``settings`` with missing values of its loss terms, and of the parts that ``tags`` name, from files.
 
     A part in :data:`NESTED` may itself have a loss, loss terms, or phases with loss terms.
     """
+    if not isinstance(settings, dict):  # building the settings reports the error
+        return settings
     filled = {}
     for key, part in settings.items():
         if key in tags and isinstance(part, str):
             part = {tags[key]: part}
         if key in tags and isinstance(part, dict):
             part = _completed(part, key, str(part.get(tags[key])), base_values)
-        if key in NESTED and isinstance(part, dict):
+        if key in NESTED:
             part = _filled(part, {"loss": "name"}, base_values)
         if key == "phases" and isinstance(part, list):
-            part = [_filled(phase, {}, base_values) if isinstance(phase, dict) else phase for phase in part]
+            part = [_filled(phase, {}, base_values) for phase in part]
         if key == "terms" and isinstance(part, dict):
             part = {name: _completed(options, "term", str(name), base_values) for name, options in part.items()}
         filled[key] = part
@@ -103,7 +104,7 @@ def _completed(values: Any, group: str, name: str, base_values: Values) -> Any:
     if not isinstance(values, dict):  # building the settings reports the error
         return values
     cls = load(f"knot_runner.config.settings.methods.{CLASSES[group]}").get(name)
-    if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
+    if cls is not None and values.keys() >= cls.__dataclass_fields__.keys():
         return values
     return {**base_values(group, name), **values}
 
@@ -168,7 +169,9 @@ def teacher_run(word: str, config: Config) -> Config:
 def composed_family(config: DictConfig) -> Family:
     """Return the family of the method of a composed ``config``."""
     method = node_of(config, "method")
-    algorithm = node_of(method, "algorithm") if OmegaConf.is_dict(method) else None
+    algorithm = None
+    if OmegaConf.is_dict(method):
+        algorithm = node_of(method, "algorithm")
     return family_of_algorithm(str(algorithm))
 
 
@@ -218,7 +221,11 @@ def read_arms(mapping: object) -> Arms:
         raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")
     arms = {}
     for name, of_arm in mapping.items():
-        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in of_arm.items()]
+        words = []
+        for key, value in of_arm.items():
+            if not key.startswith("~"):
+                key = f"{key}={_text(value)}"
+            words.append(key)
         arms[str(name)] = overrides = parse_overrides(words)
         for override in overrides:
             if override.is_sweep_override():
@@ -240,7 +247,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
             raise UserError("no arms are defined. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
         if name not in arms:
             raise unknown(ARM, message_text(name), arms)
-        lines = [typed_line(override) for override in arms[name]]
+        lines = list(map(typed_line, arms[name]))
         for line in lines:
             if _key(line) in keys:
                 problem = f"{ARM}={name} already sets {message_text(line)}. Do not override this key, or use other arms"
@@ -264,6 +271,8 @@ def _text(value: object) -> str:
         return "{" + ",".join(f"{key}:{_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value)

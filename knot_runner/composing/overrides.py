@@ -35,7 +35,7 @@ from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from knot_runner.config.plugins import found_from
 from knot_runner.util.config_yaml import choices
-from knot_runner.util.errors import UserError, not_installed, require_extra, unknown
+from knot_runner.util.errors import UserError, not_installed, unknown
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
@@ -50,7 +50,10 @@ def typed_line(override: Override) -> str:
 
 def preset_in(words: Iterable[str]) -> str | None:
     """Return the name of the preset that the overrides ``words`` select, or None."""
-    return next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
+    for word in words:
+        if word.startswith("experiment="):
+            return word.partition("=")[2]
+    return None
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
@@ -86,7 +89,10 @@ def _check_names(override: Override, line: str) -> None:
         if value is not None:
             raise UserError(f"takes no value. Use ~{group}", line)
         return
-    for name in value.list if isinstance(value, ChoiceSweep) else [value]:
+    names = [value]
+    if isinstance(value, ChoiceSweep):
+        names = value.list
+    for name in names:
         if not isinstance(name, str | QuotedString | Glob):
             raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for one job each", line)
 
@@ -125,7 +131,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
             raise UserError("no name matches. Run 'knot-runner ls GROUP' to list the names of a group", line)
         return names
     if isinstance(value, IntervalSweep):
-        raise UserError("intervals require hydra/sweeper=optuna. Use range(0,5) or a list of values", line)
+        raise UserError("intervals are not supported. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
         return None
     if isinstance(value, RangeSweep):
@@ -138,7 +144,9 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
 
 def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
-    count = math.ceil((stop - start) / step) if step and math.isfinite(start + stop + step) else 0
+    count = 0
+    if step and math.isfinite(start + stop + step):
+        count = math.ceil((stop - start) / step)
     if count <= 0:
         raise UserError("the range is empty or endless. Use, for example, range(0,5) for 0,1,2,3,4", line)
     check_count(line, count)
@@ -161,12 +169,16 @@ GROUPS = (
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
 #: Type that an error of Hydra names -> description of the expected value.
 _TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or false"}
+#: Verb in an error of Hydra -> verb of our message.
+_ACTIONS = {"override": "replace", "delete from config": "delete"}
 
 
 def message_text(text: str, most: int = 60) -> str:
     """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters long."""
     text = _CONTROL.sub("?", text)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    if len(text) > most:
+        return f"{text[: most - 3]}..."
+    return text
 
 
 def one_line(text: str) -> str:
@@ -196,14 +208,16 @@ def bad_override(text: str, overrides: list[str]) -> str:
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"
     if merging := re.search(r"Error merging override (.*)", text):
-        expected = re.search(r"could not be converted to (\w+)", text)
-        kind = _TYPES.get(expected[1]) if expected else None
-        why = f"expected {kind}" if kind else "this value is not supported here"
+        why = "this value is not supported here"
+        if expected := re.search(r"could not be converted to (Integer|Float|Boolean)\b", text):
+            why = f"expected {_TYPES[expected[1]]}"
         return f"{message_text(merging.group(1))}: {why}"
     if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
         name = message_text(key.group(2).split("=", 1)[0])
-        hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
-        return f"{name}: no such key to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+        hint = ""
+        if name in GROUPS:
+            hint = f". Use +{name}@KEY=NAME"
+        return f"{name}: no such key to {_ACTIONS[key.group(1)]}{hint}"
     return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 
@@ -237,12 +251,15 @@ class OwnYaml(ConfigSource):
             config = OmegaConf.load(path)
         except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as problem:
             mark = getattr(problem, "problem_mark", None)
-            line = f":{mark.line + 1}" if mark else ""
+            line = ""
+            if mark:
+                line = f":{mark.line + 1}"
             text = getattr(problem, "problem", None) or str(problem)
             raise UserError(message_text(" ".join(text.split()), 160), f"{path}{line}") from None
-        plugins = config.get("plugins") if isinstance(config, DictConfig) else None
-        if isinstance(plugins, ListConfig):
-            config.plugins = [found_from(path.parent, name) if isinstance(name, str) else name for name in plugins]
+        if isinstance(config, DictConfig) and isinstance(config.get("plugins"), ListConfig):
+            for number, name in enumerate(config.plugins):
+                if isinstance(name, str):
+                    config.plugins[number] = found_from(path.parent, name)
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
@@ -269,11 +286,7 @@ class OwnYaml(ConfigSource):
 
 
 #: Launchers of a sweep -> the extra that installs them.
-LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Our launcher, which ``sweeps/launchers.py`` calls itself: Hydra looks for plug-ins in installed packages only.
-RAY = "knot_runner.sweeps.launchers.launch_on_ray"
-#: Override that requests a study (hyperparameter search).
-SWEEPER = "hydra/sweeper=optuna"
+LAUNCHERS = {"basic": "", "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
 #: The primary config; ``--config-name=NAME`` sets it.
 CONFIG_NAME = "hydra.job.config_name"
@@ -285,15 +298,8 @@ def is_hydras(key: str) -> bool:
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
-def is_ray(hydra: DictConfig) -> bool:
-    """Return whether the ``hydra`` part of a composed config selects our Ray launcher."""
-    return bool(hydra.launcher.get("_target_") == RAY)
-
-
 def check_hydra(hydra: DictConfig) -> None:
-    """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
+    """Check the ``hydra`` part of a composed config. Raises :class:`UserError`."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
         raise UserError(f"{size!r} is not a positive integer", BATCH, hint="Use null to start all jobs at once")
-    if is_ray(hydra):
-        require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

@@ -27,7 +27,6 @@ class ReportSettings(ClaimSettings):
     reference: str = ""
     cases: Any = None
     notes: list[str] = field(default_factory=list)
-    objective: str = ""
 
 
 def check_report(spec: Config) -> None:

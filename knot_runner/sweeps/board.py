@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import TaskID
@@ -63,17 +63,19 @@ class Board:
         """Update lines and bars from the runs' folders."""
         for name, job in list(self._waiting.items()):
             ended = self._ended(job)
-            progress = None if ended else read_progress(job.folder)
-            if progress:
+            if not ended and (progress := read_progress(job.folder)):
                 self._show(job, progress)
-            elif name in self._bars:
+                continue
+            if name in self._bars:
                 self.bars.remove_task(self._bars.pop(name))
             if ended:
                 del self._waiting[name]
                 self._tell(f"{job.title}: {ended}")
         for place, bar in enumerate(self._bars.values()):
             self.bars.update(bar, visible=place < MAX_ROWS)
-        text = f"{self._failed} failed" if self._failed else ""
+        text = ""
+        if self._failed:
+            text = f"{self._failed} failed"
         self.bars.update(self._all, completed=self._total - len(self._waiting), text=text)
 
     def _show(self, job: ComposedJob, progress: JobProgress) -> None:
@@ -94,9 +96,10 @@ class Board:
         if failure is None or failure.at < self._since:
             return ""
         self._failed += 1
-        known = failure.cause in self._causes
+        if failure.cause in self._causes:  # print a common error only once
+            return "failed with the same error"
         self._causes.add(failure.cause)
-        return "failed with the same error" if known else f"failed: {failure.cause}"  # print a common error only once
+        return f"failed: {failure.cause}"
 
     def _tell(self, text: str) -> None:
         self.note(f"[{self._total - len(self._waiting)}/{self._total}] {text}")
@@ -112,7 +115,7 @@ def ended_line(result: RunResult) -> str:
         return "diverged"
     parts = ["done"]
     for name, values in result.metrics.items():
-        value = values.get("ALL") if isinstance(values, dict) else None
+        value = values.get("ALL")
         if name in computed_metrics() and isinstance(value, float):
             parts.append(f"{name} {value:.{METRICS[name].digits}f}")
     return ", ".join([*parts, duration(result.seconds.total or 0)])
@@ -134,24 +137,38 @@ def sweep_summary(
         duplicates: Number of further jobs of the grid that are the same run as another job (for example, a learning
             rate control at T=1 is the run at T=1).
     """
-    resumed = {outcome.run_id for outcome in outcomes if outcome.resumed}
-    skipped = {outcome.run_id for outcome in outcomes if outcome.state == "skipped"}
-    by_state = by_key((status(job.folder), job) for job in jobs)
-    done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
-    failed = [job for job in left if job.run_id not in skipped]
-    causes = [(_cause(job), job.title) for job in failed] + [(_divergence(job), job.title) for job in diverged]
-    parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
-    parts += _counts((len(diverged), "diverged"), (len(left) - len(failed), "not started (fail_fast=true)"))
+    returned = {outcome.run_id: outcome for outcome in outcomes}
+    done = resumed = skipped = 0
+    failed, diverged = [], []
+    for job in jobs:
+        outcome = returned.get(job.run_id, Outcome(job.run_id, ""))
+        state = status(job.folder)
+        if state == "done":
+            done += 1
+            resumed += outcome.resumed
+        elif state == "diverged":
+            diverged.append(job)
+        elif outcome.state == "skipped":
+            skipped += 1
+        else:
+            failed.append(job)
+    parts = [f"{found_done + done} done", f"{len(failed)} failed"]
+    parts += _counts((len(diverged), "diverged"), (skipped, "not started (fail_fast=true)"))
     details = _counts(
         (found_done, "were finished before"),
-        (sum(job.run_id in resumed for job in done), "resumed from a commit"),
+        (resumed, "resumed from a commit"),
         (duplicates, "more jobs of the grid are identical to these"),
     )
-    lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
+    summary = ", ".join(parts)
+    if details:
+        summary += f" ({', '.join(details)})"
+    lines = [summary, *_grouped(failed, _cause), *_grouped(diverged, _divergence)]
     if not failed and not diverged:
         return lines, 0
     kinds = {getattr(read_failure(job.folder), "kind", None) for job in failed}
-    return lines, EXIT_USER_ERROR if kinds == {"user"} and not diverged else EXIT_FAILED
+    if kinds == {"user"} and not diverged:
+        return lines, EXIT_USER_ERROR
+    return lines, EXIT_FAILED
 
 
 def _counts(*counts: tuple[int, str]) -> list[str]:
@@ -161,7 +178,9 @@ def _counts(*counts: tuple[int, str]) -> list[str]:
 def _divergence(job: ComposedJob) -> str:
     """Return the round and client in which training diverged, as text, from the run's last note."""
     result = read_result(job.folder)
-    return result.notes[-1] if result and result.notes else "diverged"
+    if result and result.notes:
+        return result.notes[-1]
+    return "diverged"
 
 
 def _cause(job: ComposedJob) -> str:
@@ -170,15 +189,17 @@ def _cause(job: ComposedJob) -> str:
         return f"{job.folder}: this folder could not be created"
     if failure is None:
         return "ended without a result or an error. Repeat the command to resume"
-    where = "" if failure.kind in ("user", "disk") else f" (see {job.folder}/log.txt)"
-    times = f", {failure.attempts} times in a row" if failure.attempts > 1 else ""
-    return f"{failure.cause}{times}{where}"
+    text = failure.cause
+    if failure.attempts > 1:
+        text += f", {failure.attempts} times in a row"
+    if failure.kind not in ("user", "disk"):
+        text += f" (see {job.folder}/log.txt)"
+    return text
 
 
-def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one line per distinct cause, from (cause, title) of each job."""
-    lines = []
-    for text, (first, *others) in by_key(causes).items():
-        more = f" and {len(others)} more" if others else ""
-        lines.append(f"  {first}{more}: {text}")
-    return lines
+def _grouped(jobs: Sequence[ComposedJob], cause: Callable[[ComposedJob], str]) -> Iterator[str]:
+    """Yield one line per distinct ``cause`` of the ``jobs``."""
+    for text, (first, *others) in by_key((cause(job), job.title) for job in jobs).items():
+        if others:
+            first += f" and {len(others)} more"
+        yield f"  {first}: {text}"

@@ -54,15 +54,16 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     """
     try:
         with (
-            disk_errors(Path(job.settings.paths.output_dir)),
-            locked(lock_of(job.settings.paths.output_dir, job.run_id), wait=plan.has(PATIENT)),
+            disk_errors(job.out),
+            locked(lock_of(job.out, job.run_id), wait=plan.has(PATIENT)),
             leased(job.settings) as device,
         ):
             hardware = replace(job.settings.hardware, device=device)
             job = replace(job, settings=replace(job.settings, hardware=hardware))
             # another command may have finished the job since this sweep began; raises UserError if its data differ
-            done = finished_result(run_context(job, lambda *_: None, lambda _: None))
-            return done.status if done else _carried_out(job, plan)
+            if done := finished_result(run_context(job, lambda *_: None, lambda _: None)):
+                return done.status
+            return _carried_out(job, plan)
     except BusyError:
         return "busy"
     except UserError as problem:  # the job's folder is not writable: record this if possible
@@ -70,7 +71,9 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
 
 
 def _fault(problem: UserError) -> Kind:
-    return "disk" if isinstance(problem, DiskError) else "user"
+    if isinstance(problem, DiskError):
+        return "disk"
+    return "user"
 
 
 def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
@@ -80,7 +83,9 @@ def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
             with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
                 print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-        code = code_version() if plan.has(RECOMPUTE) else None
+        code = None
+        if plan.has(RECOMPUTE):
+            code = code_version()
         context = run_context(job, progress, note, code=code)
         # written first, so that the job's settings are known even if the job is killed
         write_atomic(job.folder / "config.yaml", context.config_yaml)
@@ -93,7 +98,9 @@ def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
             return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
         except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
             name = type(problem).__name__  # torch's error class, without importing torch
-            kind: Kind = "memory" if isinstance(problem, MemoryError) or name == "OutOfMemoryError" else "error"
+            kind: Kind = "error"
+            if isinstance(problem, MemoryError) or name == "OutOfMemoryError":
+                kind = "memory"
             return _failed(job.folder, kind, f"{name}: {problem}", log)
         clear_failure(job.folder)
         note(state)

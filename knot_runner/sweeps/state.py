@@ -64,9 +64,11 @@ def read_failure(folder: Path) -> Failure | None:
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
     """Record a failed attempt unless the disk fails; return its state. Only the first line of ``cause`` is stored."""
-    before = read_failure(folder)
+    attempts = 1
+    if before := read_failure(folder):
+        attempts += before.attempts
     line = (cause.strip().splitlines() or [kind])[0]
-    failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
+    failure = Failure(kind, line, attempts, time.time())
     with contextlib.suppress(UserError):
         write_json(folder / FAILED, asdict(failure))
     return "failed"
@@ -89,8 +91,9 @@ def read_progress(folder: Path) -> JobProgress | None:
 
 def status(folder: Path) -> str | None:
     """Return ``done``, ``diverged``, or None if there is no complete result yet."""
-    result = read_result(folder)
-    return result.status if result else None
+    if result := read_result(folder):
+        return result.status
+    return None
 
 
 @contextlib.contextmanager
@@ -154,7 +157,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
         return JobState("different data", f"run on different data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
     if progress := read_progress(job.folder):
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
-    if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):
+    if is_locked(lock_of(job.out, job.run_id)):
         return JobState("running", "running")
     if failure := read_failure(job.folder):
         return JobState("failed", f"failed: {failure.cause}")

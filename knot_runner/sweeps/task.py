@@ -48,7 +48,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
             state = _received(pipe)
             process.join()
         if not state:
-            state = lost(job.folder, *cause_of(process.exitcode or 0))
+            state = _lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
         state = write_failure(job.folder, "error", f"the process could not be started: {problem}")
     if state == "failed" and job.settings.fail_fast:
@@ -63,7 +63,7 @@ def _received(pipe: Connection) -> str:
     return ""
 
 
-def lost(folder: Path, kind: Kind, cause: str) -> str:
+def _lost(folder: Path, kind: Kind, cause: str) -> str:
     """Return the final state of a job whose process died without reporting one.
 
     If the job has a result, return the state of the result. Otherwise record the failure in the job's folder and return
@@ -80,7 +80,9 @@ def cause_of(code: int) -> tuple[Kind, str]:
     """Return the kind and the description of a failure, from a process's exit code (negative for a signal)."""
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+    name = f"signal {-code}"
+    if -code in signal.valid_signals():
+        name = signal.Signals(-code).name
     hints = {
         "SIGKILL": " (out of memory, or killed by a user)",
         "SIGSEGV": " (a crash in native code; its stack is in log.txt)",

@@ -82,42 +82,6 @@ _ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
 _signal_actions: list[Callable[[], object]] = []
 
 
-def kill_descendants_on_signals() -> None:
-    """On a signal that ends this process, also kill all processes that it started, directly or not.
-
-    The actions of :func:`on_signal` run first.
-    """
-    _signal_actions.insert(0, _kill_descendants)
-
-
-def _kill_descendants() -> None:
-    killed: set[int] = set()
-    while new := descendants(os.getpid()) - killed:
-        killed |= new
-        send_signal(new, signal.SIGSTOP)  # so that the processes start no further processes
-    send_signal(killed, signal.SIGKILL)
-
-
-def descendants(process: int) -> set[int]:
-    """Return the ids of all processes that ``process`` has started, directly or not."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process ended meanwhile
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    processes = set()
-    new = {process}
-    while new := {child for child, parent in parents.items() if parent in new}:
-        processes |= new
-    return processes
-
-
-def send_signal(processes: set[int], number: int) -> None:
-    """Send a signal to each of ``processes`` that still exists."""
-    for process in processes:
-        with contextlib.suppress(OSError):
-            os.kill(process, number)
-
-
 @contextlib.contextmanager
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
     """Inside the block, call ``action`` if a signal ends this process (see :func:`ended_by_signals`).

@@ -14,7 +14,6 @@ from knot_runner.cli.preview import preview
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
-from knot_runner.config.strict import by_key
 from knot_runner.data.preflight import no_data
 from knot_runner.records import read_result
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
@@ -47,14 +46,22 @@ def check_command(options: argparse.Namespace) -> int:
     if refused:
         choices = "To rerun damaged runs and runs on different data, use --stale=rerun. To keep them, use --stale=keep"
         print_line(console, f"the command would stop. {choices}")
-    done = {job.run_id: job for job, state in states if state.standing == "done"}
-    left = {job.run_id: job for job, state in states if state.standing not in DONE}
-    code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
+    done, left = {}, {}  # by run id, since several jobs may be the same run
+    for job, state in states:
+        if state.standing == "done":
+            done[job.run_id] = job
+        elif state.standing not in DONE:
+            left[job.run_id] = job
+    code = 0
+    if left:
+        code = _looked_ahead(console, list(left.values()), options.quick)
     if left and not code:
         print_line(console, _time_left(list(done.values()), list(left.values())))
     for line in unlike:
         print_line(console, line)
-    return 2 if refused or unlike else code
+    if refused or unlike:
+        return 2
+    return code
 
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
@@ -70,9 +77,11 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
         groups[job.settings.task.name, *typed].append(job.config)
     lines = []
     for (task, *_), configs in groups.items():
-        if shares := unlike_shares(configs):
-            lines.append(f"jobs of {task} hold out different shares: {shares}, or allow it with report.unlike=REASON")
-    return list(dict.fromkeys(lines))
+        shares = unlike_shares(configs)
+        line = f"jobs of {task} hold out different shares: {shares}, or allow it with report.unlike=REASON"
+        if shares and line not in lines:
+            lines.append(line)
+    return lines
 
 
 #: State of jobs that a sweep does not run -> the word for this state in the summary.
@@ -107,7 +116,9 @@ def _summary(count: Counter[str]) -> str:
             parts.append(f"{count[name]} {text}")
     parts.append(f"{count.total() - sum(count[name] for name in DONE)} to do")
     begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
-    return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
+    if begun:
+        return f"{', '.join(parts)} ({', '.join(begun)})"
+    return ", ".join(parts)
 
 
 # ------------------------------------------------------------------------------------------------------------- preview
@@ -122,9 +133,10 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
         with console.status("preparing the runs (use --quick to skip this)"):
             outlook = preview(jobs)
         for title, lines in {"notes": outlook.lines(len(jobs)), **outlook.counts}.items():
+            if title != "notes":
+                title = f"examples of each class: {plain(title)}"
             if lines:
-                shown = title if title == "notes" else f"examples of each class: {plain(title)}"
-                console.print(f"\n{shown}", style="bold")
+                console.print(f"\n{title}", style="bold")
             for line in lines:
                 print_line(console, f"  {line}")
         if outlook.problem:
@@ -139,8 +151,11 @@ def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
 
     Each job is assumed to take the median time of those ``done`` jobs that have the same task and method.
     """
-    results = [(job, read_result(job.folder)) for job in done]
-    times = by_key((_kind(job), result.seconds.total) for job, result in results if result and result.seconds.total)
+    times = defaultdict(list)
+    for job in done:
+        result = read_result(job.folder)
+        if result and result.seconds.total:
+            times[_kind(job)].append(result.seconds.total)
     medians = [statistics.median(times[_kind(job)]) for job in left if _kind(job) in times]
     if not medians:
         return "no time estimate: no similar job has finished"

@@ -33,9 +33,12 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
     """Return the comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
     if options.over and not options.best:
         raise UserError("requires --best=MEASURE", "--over")
+    by = options.by
+    if by is not None:
+        by = key_names(by)
     return compare_runs(
         selected_runs(*selection(options.words)),
-        by=None if options.by is None else key_names(options.by),
+        by=by,
         measures=key_names(options.measure),
         best=options.best,
         over=key_names(options.over),

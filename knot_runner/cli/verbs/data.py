@@ -29,10 +29,11 @@ def data_command(options: argparse.Namespace) -> int:
     The exit code is 1 if a download failed.
     """
     names, keys = names_and_keys(options.words, (_KEY,))
-    folder = keys.get(_KEY) or os.environ.get("KNOT_DATA")
-    root = Path(folder).expanduser() if folder else None
-    if root is not None and root.exists() and not root.is_dir():
-        raise UserError("not a folder", f"{_KEY}={root}")
+    root = None
+    if folder := keys.get(_KEY) or os.environ.get("KNOT_DATA"):
+        root = Path(folder).expanduser()
+        if root.exists() and not root.is_dir():
+            raise UserError("not a folder", f"{_KEY}={root}")
     chosen = chosen_data_sets(data_sets(options.config_dir), names)
     if options.fetch:
         return _fetched(chosen, root)
@@ -54,7 +55,9 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
     rows = []
     for data in known:
         files = str(len(data.files))
-        download = "--fetch" if data.sources else "by hand"
+        download = "by hand"
+        if data.sources:
+            download = "--fetch"
         rows.append((data.name, _state(data, root), files, _size(data.size), download, ", ".join(data.tasks)))
     output().print(listing(columns, rows))
 
@@ -74,7 +77,9 @@ def _where(root: Path | None) -> str:
 
 
 def _size(size: int | None) -> str:
-    return "not known" if size is None else size_text(size)
+    if size is None:
+        return "not known"
+    return size_text(size)
 
 
 def _print_one(data_set: DataSet, root: Path | None) -> None:
@@ -84,15 +89,20 @@ def _print_one(data_set: DataSet, root: Path | None) -> None:
     def show(title: str, text: str) -> None:
         print_line(console, f"  {title:<9} {text}")
 
-    show("state", f"{_state(data_set, root)} in {root}" if root else _where(root))
+    state = _where(root)
+    if root:
+        state = f"{_state(data_set, root)} in {root}"
+    show("state", state)
     show("tasks", ", ".join(data_set.tasks))
     show("license", data_set.license)
     show("official", data_set.home)
     for file in data_set.files:
         show("file", f"{file.path}: {_file_line(file, root)}")
     for paths in data_set.instead:
-        is_there = root and all((root / path).exists() for path in paths)
-        show("instead", f"{', '.join(paths)}: {'found' if is_there else 'not found'}")
+        found = "not found"
+        if root and all((root / path).exists() for path in paths):
+            found = "found"
+        show("instead", f"{', '.join(paths)}: {found}")
     if data_set.sources:
         show("get", shlex.join(["knot-runner", "data", data_set.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
     if data_set.how:
@@ -104,7 +114,9 @@ def _print_one(data_set: DataSet, root: Path | None) -> None:
 
 def _file_line(file: DataFile, root: Path | None) -> str:
     """Return the state of a local file, and the published size and checksum."""
-    checksum = f"sha256 {file.sha256}" if file.sha256 else "no published checksum"
+    checksum = "no published checksum"
+    if file.sha256:
+        checksum = f"sha256 {file.sha256}"
     published = f"published: {_size(file.size)}, {checksum}"
     if root is None:
         return published
@@ -133,12 +145,15 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
                 failed += not _fetched_one(data, file, root, live.watch)
             if data.use:
                 LOGGER.info("%s: used by %s", data.name, data.use)
-    return 1 if failed else 0
+    return min(failed, 1)
 
 
 def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
     """Download one file and print the outcome; return whether the file is present afterwards."""
-    checked = "checksum" if file.sha256 else "size"
+    checked = "size"
+    if file.sha256:
+        checked = "checksum"
+    state = "found"
     try:
         if file_state(place_of(root, file), file) not in THERE:
             require_writable(root, _KEY)
@@ -146,10 +161,11 @@ def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[
         def progress(done: int, total: int) -> None:
             watch(file.path, done >> 10, total >> 10, "KB")
 
-        is_new = fetch_file(root, file, data_set.addresses(file), progress)
+        if fetch_file(root, file, data_set.addresses(file), progress):
+            state = "downloaded"
         watch(file.path, 1, 1, "done")
     except FetchError as problem:
         LOGGER.error("%s", problem)
         return False
-    LOGGER.info("%s: %s, %s as published", file.path, "downloaded" if is_new else "found", checked)
+    LOGGER.info("%s: %s, %s as published", file.path, state, checked)
     return True

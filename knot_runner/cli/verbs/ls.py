@@ -56,8 +56,8 @@ def _print_compositions(folder: str | None) -> None:
     columns = [TerminalColumn(kind, no_wrap=True) for kind in TASK_KINDS]
     rows = []
     for family, names in methods.items():
-        marks = ["yes" if kind in FAMILIES[family].tasks else "-" for kind in TASK_KINDS]
-        rows.append([*marks, ", ".join(names)])
+        marks = dict.fromkeys(TASK_KINDS, "-") | dict.fromkeys(FAMILIES[family].tasks, "yes")
+        rows.append([*marks.values(), ", ".join(names)])
     output().print(listing([*columns, TerminalColumn("methods", overflow="fold")], rows, title))
     output().print()
 
@@ -76,8 +76,12 @@ def hidden(config_dir: str | None) -> list[Path]:
     """Return the files of ``config_dir`` that are ignored because the package has files with the same names."""
     if not config_dir:
         return []
-    paths = [path for group in GROUPS for path in Path(config_dir, group).rglob("*.yaml")]
-    return [path for path in paths if (config_folder() / path.relative_to(config_dir)).is_file()]
+    paths = []
+    for group in GROUPS:
+        for path in Path(config_dir, group).rglob("*.yaml"):
+            if (config_folder() / path.relative_to(config_dir)).is_file():
+                paths.append(path)
+    return paths
 
 
 def algorithm_of(path: Path) -> str:
@@ -91,7 +95,9 @@ def algorithm_of(path: Path) -> str:
             return str(content["algorithm"])
         for entry in reversed(content.get("defaults", [])):
             name = str(entry).partition("@")[0]
-            folder = config_folder() if name.startswith("/") else path.parent
+            folder = path.parent
+            if name.startswith("/"):
+                folder = config_folder()
             other = folder / f"{name.lstrip('/')}.yaml"
             if other.is_file() and (algorithm := algorithm_of(other)):
                 return algorithm
@@ -102,12 +108,16 @@ def describe_yaml(path: Path) -> str:
     """Return the description in a YAML file; for a preset, the number of jobs is added."""
     try:
         text = headline(path)
-        sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
+        sweep = {}
+        if "experiment" in path.parts:
+            sweep = _loaded(path).get("sweep", {})
         if not sweep:
             return text
         jobs = 1
         for swept in sweep.values():
-            jobs *= len(swept if isinstance(swept, dict) else str(swept).split(","))
+            if not isinstance(swept, dict):
+                swept = str(swept).split(",")
+            jobs *= len(swept)
     except UNREADABLE:
         return "cannot be read. Run it to see the error"
     return f"{text} ({counted(jobs, 'job')})"

@@ -28,19 +28,21 @@ OF_RUNS = ("x", "y", "by", "row", "col", "mark", "smooth", "out")
 
 def plot_command(options: argparse.Namespace) -> int:
     """Draw the figure and print the plotted numbers; trains nothing. Raises :class:`UserError`."""
-    width = parse_width(options.width) if options.width else None
+    width = None
+    if options.width:
+        width = parse_width(options.width)
     formats = parse_formats(options.formats)
-    first = options.words[0] if options.words else ""
-    given = [name for name in OF_RUNS if getattr(options, name) is not None]
+    first = (options.words or [""])[0]
+    given = {name: value for name, value in vars(options).items() if name in OF_RUNS and value is not None}
     of_runs = not first or (set("=<>") & set(first) and not first.lstrip("+").startswith("experiment="))
     if given and not of_runs:
-        raise UserError(f"supported only for runs selected by filters, not for the preset {first}", f"--{given[0]}")
+        option, *_ = given
+        raise UserError(f"supported only for runs selected by filters, not for the preset {first}", f"--{option}")
     if options.out:
         formats = (_format_of(options.out),)
     with figure_output(FigureOutput(formats, width)):
         if of_runs:
-            request = {name: getattr(options, name) for name in given if name != "out"}
-            _plot_runs(options.words, options.out, **request)
+            _plot_runs(options.words, **given)
         elif first == "partition":
             jobs, _ = compose_all([*options.flags, *options.words[1:]])
             for job in jobs:
@@ -61,7 +63,7 @@ def _format_of(file: str) -> str:
     return form
 
 
-def _plot_runs(words: Sequence[str], out: str | None, **request: Any) -> None:
+def _plot_runs(words: Sequence[str], out: str = "", **request: Any) -> None:
     asked = build(PlotRequest, request, "plot")
     runs = selected_runs(*selection(words))
     with figure_settings():

@@ -39,7 +39,7 @@ class Preset:
     @property
     def out(self) -> Path:
         """Return ``paths.output_dir``."""
-        return Path(self.jobs[0].settings.paths.output_dir)
+        return self.jobs[0].out
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:

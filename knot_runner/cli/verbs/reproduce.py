@@ -83,7 +83,9 @@ class Candidate:
     def minutes_left(self) -> float:
         """Return the estimated minutes for the missing runs on two CPU cores; infinite without a recorded time."""
         minutes = self.listed.minutes
-        return math.inf if minutes is None else minutes * self.left() / self.listed.runs
+        if minutes is None:
+            return math.inf
+        return minutes * self.left() / self.listed.runs
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts on the claims about the candidate's runs. Raises :class:`UserError`."""
@@ -97,17 +99,23 @@ class Candidate:
 def reproduce_command(options: argparse.Namespace) -> int:
     """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
     end = time.monotonic() + 3600 * options.hours
-    names = [word for word in options.words if "=" not in word and not word.startswith("~")]
-    typed = [word for word in options.words if word not in names]
-    candidates, problems = _candidates(names, [*options.flags, *typed], options.config_dir)
+    names, typed = [], list(options.flags)
+    for word in options.words:
+        if "=" in word or word.startswith("~"):
+            typed.append(word)
+        else:
+            names.append(word)
+    candidates, problems = _candidates(names, typed, options.config_dir)
     out = candidates[0].preset.out
     require_writable(out, "paths.output_dir")
-    for candidate in candidates if options.hours else ():
-        if problem := _execute(candidate, end):
+    for candidate in candidates:
+        if options.hours and (problem := _execute(candidate, end)):
             problems.append(f"{candidate.preset.name}: {problem}")
             LOGGER.info("%s", problems[-1])
     _show(candidates, problems, out)
-    return 1 if any("failed" in problem for problem in problems) else 0
+    if any("failed" in problem for problem in problems):
+        return 1
+    return 0
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
@@ -142,7 +150,7 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
             except UserError as problem:
                 failed.append(f"{name}: failed: {problem}")
     if not composed:
-        raise UserError(failed[0] if failed else "no preset to reproduce")
+        raise UserError((failed or ["no preset to reproduce"])[0])
     for line in failed:
         LOGGER.error("%s", line)
     return order(composed), failed
@@ -173,7 +181,9 @@ def _execute(candidate: Candidate, end: float) -> str:
     minutes = candidate.minutes_left()
     seconds = end - time.monotonic()
     if seconds <= 0 or not (candidate.named or 60 * minutes <= seconds):
-        takes = f"about {minutes:.3g} minutes" if math.isfinite(minutes) else "an unknown time"
+        takes = "an unknown time"
+        if math.isfinite(minutes):
+            takes = f"about {minutes:.3g} minutes"
         return f"skipped, since it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
     LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
@@ -220,17 +230,26 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
     """Return the row of a preset in the table; () if no run of the preset is finished."""
-    results = {folder: result for folder in candidate.folders if (result := read_result(folder))}
-    if not results:
+    data: list[str] = []
+    done: Counter[int] = Counter()
+    seconds = 0.0
+    for folder, seed in candidate.folders.items():
+        if result := read_result(folder):
+            name = f"{result.task} ({result.source or 'none'})"
+            if name not in data:
+                data.append(name)
+            done[seed] += 1
+            seconds += result.seconds.total or 0
+    if not data:
         return ()
-    data = dict.fromkeys(f"{result.task} ({result.source or 'none'})" for result in results.values())
-    planned, done = Counter(candidate.folders.values()), Counter(candidate.folders[folder] for folder in results)
+    planned = Counter(candidate.folders.values())
     seeds = sum(done[seed] == count for seed, count in planned.items())
     verdicts = Counter(verdict.verdict for verdict in candidate.verdicts())
     hold, fail, refused = (verdicts.pop(name, 0) for name in ("holds", "does not hold", "refused"))
-    others = str(verdicts.total()) + (f" + {refused} refused" if refused else "")
-    seconds = sum(result.seconds.total or 0 for result in results.values())
+    others = str(verdicts.total())
+    if refused:
+        others += f" + {refused} refused"
     return (
-        candidate.preset.name, ", ".join(data), f"{len(results)} of {len(candidate.folders)}",
+        candidate.preset.name, ", ".join(data), f"{done.total()} of {len(candidate.folders)}",
         f"{seeds} of {len(planned)}", str(hold), str(fail), others, duration(seconds),
     )  # fmt: skip

@@ -44,7 +44,9 @@ def bundle_command(options: argparse.Namespace) -> int:
         to = Path(options.to).expanduser()
     else:
         ids = [Path(run.folder).name for run in runs]
-        name = ids[0] if len(ids) == 1 else digest(ids, 12)
+        name = ids[0]
+        if len(ids) > 1:
+            name = digest(ids, 12)
         to = folder_for(out, "bundles") / f"{name}{ENDINGS[0]}"
     write_bundle(runs, to)
     for line in contents_lines(runs):

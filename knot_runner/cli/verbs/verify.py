@@ -46,7 +46,9 @@ def verify_command(options: argparse.Namespace) -> int:
     print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
     if "not the same" in counts:
         return 1
-    return 2 if NOT_MADE in counts else 0
+    if NOT_MADE in counts:
+        return 2
+    return 0
 
 
 #: The verdict on a run that was refused or failed here.
@@ -74,8 +76,9 @@ def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment
     rows = run.rows()
     job = job_here(run.config, environment)
     cut = None
-    problem = settings_problem(run)
-    lines = [problem] if problem else []
+    lines = []
+    if problem := settings_problem(run):
+        lines.append(problem)
     if rounds is not None and (why := whole_because(job)):
         lines.append(f"is rerun completely, since it {why}")
     elif rounds is not None and rounds < len(rows):
@@ -89,7 +92,9 @@ def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment
         comparison = compare_whole(run.result, rows, now, new_rows)
     else:
         comparison = compare_rounds(run.result, rows[:cut], new_rows[:cut])
-    log = f"{len(rows[:cut])} of {len(rows)} rows of the log" if rows else "no log"
+    log = "no log"
+    if rows:
+        log = f"{len(rows[:cut])} of {len(rows)} rows of the log"
     lines += [f"compared: {log}{comparison.extent}", *comparison.differences, *comparison.intervals]
     return comparison.likeness, lines + _differences(run.result, now)
 

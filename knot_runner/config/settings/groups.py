@@ -132,9 +132,9 @@ class HardwareSettings:
     threads: Annotated[int, between(1, 1024)]
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
     num_workers: Annotated[int, between(0, 1024, " (0: one per core)")]
-    #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
-    #: cluster), or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
-    engine: Literal["auto", "loop", "lean", "stacked", "ray"]
+    #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), or
+    #: auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
+    engine: Literal["auto", "loop", "lean", "stacked"]
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: maximum clients at once; 0: all

@@ -82,8 +82,6 @@ def _read_settings(settings: Config) -> Config:
 
 def _counted_hardware(hardware: Config) -> Config:
     counted = {key: hardware[key] for key in HARDWARE_IN_RUN_ID}
-    if counted["engine"] == "ray":  # bitwise equal to lean
-        counted["engine"] = "lean"
     if counted["engine"] in ("stacked", "auto"):  # rounding depends on the number of stacked clients
         counted["stack"] = hardware["stack"]
     return counted

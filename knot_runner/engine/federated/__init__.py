@@ -1,5 +1,5 @@
 """Engines: local training of a cohort (the clients of one round). Start with ``loop.py``, the reference engine.
 
 ``cohort.py``: requests and results; ``lean/``: worker processes on CPUs; ``stacked/``: a whole cohort trained as one
-program; ``ray_engine.py``: actors in a Ray cluster; ``choose.py``: selection of the engine by ``hardware``.
+program; ``choose.py``: selection of the engine by ``hardware``.
 """

@@ -57,7 +57,13 @@ def make_loop(inputs: EngineInputs) -> Engine:
 
 def make_lean(inputs: EngineInputs) -> Lean:
     """Return ``hardware.engine=lean``, for CPUs."""
-    require_cpu(inputs, "lean")
+    if not is_host(inputs.device.type):
+        raise UserError(
+            f"this engine runs only on a CPU, but the device is {inputs.device}",
+            "hardware.engine",
+            "lean",
+            hint="Use hardware.engine=auto",
+        )
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
     return Lean(inputs.networks, inputs.data, inputs.test, inputs.dtype, workers, threads, inputs.plugins)
 
@@ -82,31 +88,11 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     return _per_network(engines)
 
 
-def make_ray(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=ray``, for the CPUs of a cluster."""
-    from knot_runner.engine.federated.ray_engine import RayEngine
-
-    require_cpu(inputs, "ray")
-    return RayEngine(inputs)
-
-
-def require_cpu(inputs: EngineInputs, name: str) -> None:
-    """Raise :class:`UserError` unless the device is the CPU."""
-    if not is_host(inputs.device.type):
-        raise UserError(
-            f"this engine runs only on a CPU, but the device is {inputs.device}",
-            "hardware.engine",
-            name,
-            hint="Use hardware.engine=auto",
-        )
-
-
 #: ``hardware.engine`` -> its constructor.
 ENGINES: dict[str, Callable[[EngineInputs], Engine]] = {
     "loop": make_loop,
     "lean": make_lean,
     "stacked": make_stacked,
-    "ray": make_ray,
 }
 
 

@@ -16,7 +16,6 @@ from knot_runner.sweeps.plan import PATIENT, STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from knot_runner.util.processes import begin_child
 from tests.cli.sweep.grids import LAUNCHERS, begun, composed, planned, results, sweep
-from tests.fake_ray import faked
 from tests.tiny import TINY_IMAGES
 
 
@@ -164,14 +163,13 @@ def test_leased_returns_run_device_without_device_list(tmp_path):
 NEEDS = {"joblib": "hydra_plugins.hydra_joblib_launcher", "submitit_local": "hydra_plugins.hydra_submitit_launcher"}
 
 
-@pytest.mark.parametrize("name", ["ray", *(pytest.param(name, marks=pytest.mark.thorough) for name in NEEDS)])
-def test_launcher_conforms(name, monkeypatch, tmp_path):
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NEEDS)
+def test_launcher_conforms(name, tmp_path):
     """A job with invalid settings affects no other, finished jobs do not run again, and results equal ``basic``'s."""
-    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+    if importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{name} needs {NEEDS[name]}")
-    if name == "ray":
-        faked(monkeypatch, resources={"CPU": 1.0})
-    words, sizes = [f"hydra/launcher={name}", *LAUNCHERS.get(name, [])[1:]], "training.batch_size=8,4"
+    words, sizes = LAUNCHERS[name], "training.batch_size=8,4"
     assert sweep(tmp_path / "basic", "training.rounds=1", sizes)[0] == 0
     code, said = sweep(tmp_path / "own", "training.rounds=1", "training.batch_size=8,99999,4", *words)
     assert code == 2 and len(list(tmp_path.glob("own/*/*/*/failed.json"))) == 1, said

@@ -72,4 +72,4 @@ def test_engine_conforms(name):
 
 
 def test_engine_checks_cover_every_engine():
-    assert {*ENGINES} <= {"loop", "lean", "stacked", "ray"}
+    assert {*ENGINES} <= {"loop", "lean", "stacked"}

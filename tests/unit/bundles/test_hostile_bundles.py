@@ -167,7 +167,7 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     def change(config):
         config["tracker"] = {"name": "wandb", "project": "theirs", "mode": "online"}
         config["paths"] = {"data_dir": "/theirs", "output_dir": "/theirs"}
-        config["hardware"] |= {"device": "cuda:3", "engine": "ray", "devices": ["cuda:0"]}
+        config["hardware"] |= {"device": "cuda:3", "engine": "theirs", "devices": ["cuda:0"]}
         config["hardware"] |= {"num_workers": 1024, "threads": 1024}
 
     settings = here(made, tmp_path, change).settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import joblib  # noqa: F401  registers the start method loky
 import pytest
 
-from knot_runner.util.processes import is_running, memory_limit, prepared
+from knot_runner.util.processes import memory_limit, prepared
 
 #: A process that another program has begun, as launchers do.
 GRANDCHILD = """
@@ -64,24 +64,3 @@ def test_processes_under_joblib_need_not_know_joblib():
         assert multiprocessing.get_start_method() in multiprocessing.get_all_start_methods()
     finally:
         multiprocessing.set_start_method(before, force=True)
-
-
-WATCHED = """
-import os, subprocess, sys, time
-watch = f"from knot_runner.util.ray_cluster import kill_after; kill_after({os.getpid()})"
-subprocess.Popen([sys.executable, "-c", watch], start_new_session=True)
-left = subprocess.Popen(["ray::Agent", "1000"], executable="/bin/sleep", start_new_session=True)
-time.sleep(2)  # until it is watched
-print(left.pid, flush=True)
-input()
-"""
-
-
-def test_kill_after_ends_what_a_killed_process_has_left():
-    process = subprocess.Popen([sys.executable, "-c", WATCHED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    left = int(process.stdout.readline())
-    process.kill()
-    process.wait()
-    for _ in range(200):
-        time.sleep(0.05 * is_running(left))
-    assert not is_running(left)

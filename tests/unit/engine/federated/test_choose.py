@@ -28,7 +28,7 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
     assert made == [(wanted, networks)]
 
 
-@pytest.mark.parametrize("engine", ["lean", "ray", "loop"])
+@pytest.mark.parametrize("engine", ["lean", "loop"])
 def test_make_engine_refuses_engines_unfit_for_device(engine, monkeypatch):
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine=engine, precision="tf32", stack=0)
