@@ -5,7 +5,7 @@ import torch
 
 from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.testing.methods import check_engines_agree
+from knot_runner.testing import check_engines_agree
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 

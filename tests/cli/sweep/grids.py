@@ -14,7 +14,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.python import FinishedRun
 from knot_runner.records import require_result
 from knot_runner.sweeps.plan import write_plan
-from knot_runner.testing.methods import record_of
+from knot_runner.testing import record_of
 from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from knot_runner import METHODS, UserError, compose
+from knot_runner import testing as checks
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.testing import methods as checks
 from tests.accounted import accounted
 from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401

@@ -14,7 +14,7 @@ from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.config.strict import build
 from knot_runner.data.images.partition import PARTITIONS, partition_by_owner
 from knot_runner.data.tasks import Partition
-from knot_runner.testing import check_partition
+from tests.data_checks import check_partition
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
 #: kind -> its settings, and what is promised beside the default

@@ -10,8 +10,8 @@ from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.methods.terms import PktTermSettings, SimilarityTermSettings
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.metrics import ClassSums, TestSet, class_sums
-from knot_runner.testing import check_term, check_weighting
 from tests.changed_settings import terms_of
+from tests.distillation_checks import check_term, check_weighting
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("tables_restored")

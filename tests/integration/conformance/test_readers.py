@@ -14,9 +14,9 @@ import pytest
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.image_tasks import IMAGE_READERS, ImageTaskSettings
 from knot_runner.config.settings.text_tasks import TEXT_READERS
-from knot_runner.testing import check_reader
 from knot_runner.util.errors import UserError
 from tests import image_files
+from tests.data_checks import check_reader
 from tests.gld23k import PHOTOGRAPHS, TEST, TRAIN, write_gld23k
 from tests.image_files import image_settings
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401

@@ -6,7 +6,7 @@ import torch
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.methods.around.server_terms import check_server_terms
 from knot_runner.models.network import Network
-from knot_runner.testing.methods import check_engines_agree
+from knot_runner.testing import check_engines_agree
 from knot_runner.util.errors import UserError
 from tests.feddf_runs import TRANSFER, close, distill
 from tests.oracles.methods.feddf_rounds import OneRound, by_hand

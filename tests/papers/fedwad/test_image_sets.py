@@ -12,7 +12,7 @@ from knot_runner.config.strict import build
 from knot_runner.data.images.load import read_digits
 from knot_runner.papers.fedwad.image_sets import STAND_INS, load_image_sets
 from knot_runner.papers.fedwad.settings import ImageSetsSettings
-from knot_runner.testing.data import opened_files, recorded_files
+from tests.data_checks import opened_files, recorded_files
 from tests.golden.messages import refuses
 from tests.image_files import task_config
 

@@ -10,7 +10,7 @@ import pytest
 
 from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
-from knot_runner.testing.data import opened_files, recorded_files
+from tests.data_checks import opened_files, recorded_files
 from tests.golden.messages import refuses
 from tests.unit.data.text_tasks import write_jsonl
 

@@ -42,15 +42,6 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     - If ``zero_when_equal``, the loss and its gradient are 0 for a student equal to its teacher.
 
     The check sets torch's seed.
-
-    Args:
-        term: The term, or its name in ``TERMS``.
-        zero_when_equal: Whether the loss must be 0 for a student equal to its teacher.
-        least: Lower bound of the loss.
-        options: Settings of the term, without ``weight``.
-
-    Raises:
-        AssertionError: The term breaks one of these rules.
     """
     if isinstance(term, str):
         term = TERMS[term]
@@ -155,13 +146,6 @@ def check_weighting(weighting: str | Weighting) -> None:
       and for teachers whose outputs equal the teacher's bias, the uniform distribution, or a one-hot vector.
     - The weights do not depend on the order of the teachers, and an example's weights do not depend on other examples.
     - Teachers with equal outputs, equal shares of the training data and equal biases have equal weights.
-
-    Args:
-        weighting: The function, or its name in ``WEIGHTINGS``. A function receives the biases. A named weighting
-            receives the biases only if it reads biases, otherwise None.
-
-    Raises:
-        AssertionError: The weighting breaks one of these rules.
     """
     function, biased = weighting, True
     if isinstance(weighting, str):

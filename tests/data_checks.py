@@ -38,16 +38,6 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
     - A missing entry, a truncated file, and a changed file (wrong checksum or, for texts, wrong encoding) raise a
       ``UserError`` that names the entry or file. A truncated file may also be read up to the last whole example.
     - For images, every opened file is recorded, and is compared with the file's checksum in ``SHA256SUMS``.
-
-    Args:
-        reader: Name in ``IMAGE_READERS`` or ``TEXT_READERS``, or a reader function with the same signature.
-        folder: Data folder. The check damages files only in a copy of this folder.
-        source: Settings of an image task (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of the
-            folder; or the path of a text file, relative to the folder.
-        expected: Class number of each image, with training images first; for texts, the columns of each record.
-
-    Raises:
-        AssertionError: The reader breaks one of these rules.
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
@@ -123,17 +113,6 @@ def check_partition(
     - The same seed gives the same partition. Another seed gives another partition (if ``seeded``).
     - The partition works for one client and for one class, or raises a ``UserError`` that names the setting.
     - More clients than training examples are refused.
-
-    Args:
-        partition: Name in ``PARTITIONS``, or a partition function with the same signature.
-        settings: The partition's settings, a dataclass with the field ``kind``, and with ``num_clients`` if the number
-            of clients can be set.
-        owners: Smallest and largest allowed number of clients per example, such as (0, 1).
-        seeded: Whether the assignment of training examples depends on the seed.
-        labels: Whether the assignment depends on the labels. If not, other labels must give the same partition.
-
-    Raises:
-        AssertionError: The partition breaks one of these rules.
     """
 
     def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:
