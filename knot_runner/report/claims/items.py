@@ -142,7 +142,8 @@ def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
     """Return the metric on the pooled ``tests``, or its mean over ``tests``, as the metric's entry requires."""
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
-        tests = [TestSet(*map(np.concatenate, arrays), tests[0].coordinates)]
+        shares, scores, labels = map(np.concatenate, arrays)
+        tests = [TestSet(shares, scores, labels, tests[0].coordinates)]
     values = []
     for test in tests:
         try:

@@ -49,7 +49,8 @@ def _agreement(run: Run) -> float | str | None:
     clusters = lookup(run.result, "clusters")
     if clusters and clusters.ari is None:
         return "no planted groups"
-    return lookup(clusters, "ari")
+    ari: float | None = lookup(clusters, "ari")
+    return ari
 
 
 def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:

@@ -70,7 +70,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
     Verdicts with the same note share a line. The last line lists the claims for which the command requests no runs.
     """
     judged = []
-    by_basis = defaultdict(list)
+    by_basis: defaultdict[str, list[int]] = defaultdict(list)
     by_note = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         by_note[verdict.note].append(i)

@@ -165,9 +165,9 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
         if point.alpha == 0:
             of_models = "the models of the last round were the best on the held-out examples"
         yield f"{plain(facts.kind)}: {of_models}"
-        after = "after the last round ->"
-        yield f"ID accuracy {number(facts.start.id_accuracy, 3)} {after} {number(point.id_accuracy, 3)}"
-        yield f"OOD accuracy {number(facts.start.ood_accuracy, 3)} {after} {number(point.ood_accuracy, 3)}"
+        for key in ("id_accuracy", "ood_accuracy"):
+            before, after = (number(getattr(models, key), 3) for models in (facts.start, point))
+            yield f"{key.partition('_')[0].upper()} accuracy {before} after the last round -> {after}"
     if result.unseen:
         yield f"{result.unseen} more clients participated in no round; they are the unseen clients"
     if privacy := result.privacy:

@@ -116,8 +116,7 @@ class TerminalTable:
 
         def fits(groups: list[ColumnGroup], wide_heads: bool) -> bool:
             """Return whether a grid fits without truncated or wrapped cells."""
-            grid = _grid(table, groups, wide_heads)
-            return console.measure(grid, options=unlimited).maximum <= options.max_width
+            return console.measure(_grid(table, groups, wide_heads), options=unlimited).maximum <= options.max_width
 
         wide_heads = layout.wide_heads and fits(blocks[0][:1], True)
         whole = [fits(groups, wide_heads) for groups in blocks]

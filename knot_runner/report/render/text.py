@@ -133,8 +133,7 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
     """Return ``±0.010``; or the interval `` [0.905, 1]`` for a share, if 0 or ``top`` clips the interval."""
-    low = mean - half
-    high = mean + half
+    low, high = mean - half, mean + half
     if top is None or 0 <= low <= high <= top:
         return f"±{number(half, digits)}"
     ends = ["0", f"{top:g}"]
