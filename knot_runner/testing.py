@@ -91,7 +91,8 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
     for engine in ("lean", "stacked"):
         try:
-            values, plain = numbers(engine), numbers("loop")
+            values = numbers(engine)
+            plain = numbers("loop")
             torch.testing.assert_close(values, plain, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
         except UserError as refusal:
             assert refusal.key == "hardware.engine", refusal
@@ -108,7 +109,8 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
         assert row["steps"] == 0 and row["train_loss"] is None, (
             f"round {number} has no participants, but its row records training: {row}"
         )
-        before, after = states.get(number - 1, {}), states[number]
+        before = states.get(number - 1, {})
+        after = states[number]
         moved = [name for name in before if "fleet/" not in name and not torch.equal(before[name], after[name])]
         assert not moved, f"round {number} has no participants, but changed {', '.join(moved)}"
 
@@ -160,7 +162,8 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
 def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
     """Run the small run with the overrides ``words`` and ``more``, and check its records."""
     finished = run(small_run(words, folder, *more))
-    status, rows = finished.result.status, finished.rounds
+    status = finished.result.status
+    rows = finished.rounds
     assert status == "done", f"the run has {status}"
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
     losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
@@ -199,7 +202,8 @@ def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[li
 
 
 def _require_same(first: FinishedRun, second: FinishedRun, whose: str) -> None:
-    one, other = record_of(first), record_of(second)
+    one = record_of(first)
+    other = record_of(second)
     differs = [name for name in one | other if one.get(name) != other.get(name)]
     assert not differs, f"{whose} record different {', '.join(differs)}"
 

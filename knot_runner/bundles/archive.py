@@ -18,7 +18,9 @@ from typing import BinaryIO
 from knot_runner.util.shared_memory import size_text
 
 #: Maximum number of files of a bundle, of bytes of all files, and of bytes of one file.
-MAX_FILES, MAX_BYTES, MAX_FILE = 900, 300_000_000, 64_000_000
+MAX_FILES = 900
+MAX_BYTES = 300_000_000
+MAX_FILE = 64_000_000
 #: Header after the last member of an archive.
 END = "", 0
 #: Exceptions that reading a damaged stream raises, in addition to ValueError.

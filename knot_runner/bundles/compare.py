@@ -28,7 +28,8 @@ from knot_runner.util.files import LogRow
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
 #: Two numbers count as equal up to rounding (other CPU instructions, threads, engines) if their relative or absolute
 #: difference is smaller than this.
-RELATIVE, ABSOLUTE = 1e-3, 1e-4
+RELATIVE = 1e-3
+ABSOLUTE = 1e-4
 #: Keys, at any depth, that describe how, when and where a run was computed and which files it read, not its results.
 PASSING = {
     *("seconds", "device", "threads", "engine", "notes"),
@@ -68,7 +69,8 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
     """Compare a recorded run (``was``, log ``rows``) with a complete rerun (``now``, log ``new_rows``)."""
     values = list(_pairs(content_of(was), content_of(now)))
     pairs = [*values, *_pairs(list(rows), list(new_rows), "rounds")]
-    old, new = _digests(was), _digests(now)
+    old = _digests(was)
+    new = _digests(now)
     names = sorted({*old, *new})
     unlike = [name for name in names if old.get(name) != new.get(name)]
     comparison = _compared(pairs, _judged_accuracies(was, now), unlike)
@@ -101,7 +103,9 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
     data sets, separate intervals would fail by chance: even for an equivalent run, one in twenty accuracies lies
     outside.
     """
-    tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
+    tests = _test_examples(was)
+    old = _accuracy(was)
+    new = _accuracy(now)
     names = list(old)
     if "ALL" in old:
         names = ["ALL"]

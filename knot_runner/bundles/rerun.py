@@ -109,8 +109,10 @@ def settings_problem(run: BundledRun) -> str:
     Raises:
         UserError: The seed differs, or the run id differs although the code version is the same.
     """
-    actual, seed = run_id(run.config), run.config.get("seed")
-    named, recorded_seed = run.result.run_id, run.result.seed
+    actual = run_id(run.config)
+    seed = run.config.get("seed")
+    named = run.result.run_id
+    recorded_seed = run.result.seed
     if (actual, seed) == (named, recorded_seed):
         return ""
     problem = f"{CONFIG_FILE}: has the settings of run {actual}, seed {seed}, but the result is from run {named}"
@@ -147,7 +149,8 @@ def _hardware_here(hardware: Config) -> Config:
     lean and stacked becomes ``auto``. Processes and threads are limited to the number of cores.
     """
     kind = str(hardware.get("device")).partition(":")[0]
-    device, engine = "cpu", hardware.get("engine")
+    device = "cpu"
+    engine = hardware.get("engine")
     if kind in DEVICES and DEVICES[kind].count():
         device = kind
     if engine not in ("loop", "lean", "stacked"):

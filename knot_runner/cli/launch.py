@@ -144,7 +144,8 @@ def _sweep(command: Command, stale_runs: str) -> int:
     """Run all unfinished jobs with the launcher, then print their states and the causes of failures."""
     unlike = {job.run_id: job for job in command.jobs}
     by_state = by_key((status(job.folder), job) for job in unlike.values())
-    to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
+    to_do = by_state.get(None, [])
+    diverged = by_state.get("diverged", [])
     finished = len(unlike) - len(to_do)
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
@@ -197,7 +198,8 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     now = provenance.Now()
     finished = {job.run_id: job for job in jobs if read_result(job.folder)}
     stale_runs: list[ComposedJob] = []
-    causes, changed = [], []
+    causes = []
+    changed = []
     for job in finished.values():
         if reasons := _reasons(job, now):
             stale_runs.append(job)

@@ -150,7 +150,10 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
     """Return ``job`` for reports: the name of an arm replaces the method's name and becomes the setting ``arm``."""
-    settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
+    settings = job.settings
+    config = job.config
+    label = job.label
+    method = job.settings.method.name
     if job.arm:
         config = {**config, ARM: job.arm}
         method = job.arm

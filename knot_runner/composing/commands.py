@@ -89,7 +89,8 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
-    fixed, given = [], set()
+    fixed = []
+    given = set()
     for override in parse_overrides(arguments):
         given.add(override.key_or_group)
         if not override.is_sweep_override() and not _sets_a_value(override):
@@ -126,7 +127,8 @@ def _composed(
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
     late = {o.get_key_element() for o in itertools.chain(overrides, *arms.values()) if _sets_a_value(o)}
-    label_keys, axes = {ARM}, []
+    label_keys = {ARM}
+    axes = []
     for override, listed in zip(overrides, values, strict=True):
         key = override.get_key_element()
         if listed and len(listed) > 1 and key not in ("method", "seed", "task"):
@@ -161,7 +163,8 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
     """Check that the grid is not too large, and does not sweep Hydra's keys or ``sweep`` itself."""
     widths = {}
     for override, listed in zip(overrides, values, strict=True):
-        line, key = message_text(typed_line(override)), override.key_or_group
+        line = message_text(typed_line(override))
+        key = override.key_or_group
         if listed is None:
             continue
         if is_hydras(key):

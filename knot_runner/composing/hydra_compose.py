@@ -48,10 +48,13 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
     hardware = os.environ.get("KNOT_HARDWARE")
     if hardware and not any(word.startswith("hardware=") for word in overrides):
         overrides = [f"hardware={hardware}", *overrides]
-    folder, name, others = config_folder(), "config", []
+    folder = config_folder()
+    name = "config"
+    others = []
     for word in overrides:
         if word.startswith(f"{CONFIG_NAME}="):
-            folder, name = Path(config_dir or folder).resolve(), word.partition("=")[2]
+            folder = Path(config_dir or folder).resolve()
+            name = word.partition("=")[2]
         else:
             others.append(word)
     if not (folder / f"{name}.yaml").is_file():
@@ -169,7 +172,8 @@ class Parser(argparse.ArgumentParser):
         name, equals, _ = word.partition("=")
         if name in UNSUPPORTED:
             return UserError("knot-runner does not have this option of Hydra. See 'knot-runner --help'", name)
-        key, name = name.lstrip("-"), name[:40]
+        key = name.lstrip("-")
+        name = name[:40]
         if equals and ("." in key or (config_folder() / key).is_dir()):
             return UserError(f"unknown option. Settings have no dashes: {word[:60].lstrip('-')}", name)
         return UserError(f"unknown option{nearest(name, self._option_string_actions)}", name)

@@ -144,7 +144,10 @@ class JobGrid:
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
-        groups, late, label, arm = [], [], [], ""
+        groups = []
+        late = []
+        label = []
+        arm = ""
         for override in picked:
             key, _, value = override.partition("=")
             if key in self.late:
@@ -221,7 +224,8 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     ``method.loss.epsilon=0.1 method.loss=sinkhorn``. Raises OmegaConf's error for a key below a plain value.
     """
     for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):
-        key, value = override.key_or_group, override.value()
+        key = override.key_or_group
+        value = override.value()
         is_name = key in PART_TAGS and isinstance(value, str)
         if is_name:  # selects another part, whose settings are in a file
             value = {PART_TAGS[key]: value}

@@ -60,10 +60,13 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
         values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
         base_values: Reads the file of a group and a name in ``conf/base``. Returns {} if the file does not exist.
     """
-    task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
+    task = config.get("task")
+    method = config.get("method")
+    partition = config.get("partition") or {}
     if not isinstance(task, dict) or not isinstance(method, dict):
         return config
-    kind, family = kind_of(task), family_of_algorithm(str(method.get("algorithm")))
+    kind = kind_of(task)
+    family = family_of_algorithm(str(method.get("algorithm")))
     has_clients = family.training == "rounds" and family.trains
     if kind == "texts" and has_clients and isinstance(partition, dict) and "kind" not in partition:
         config = {**config, "partition": {**values_of("partition", "natural"), **partition}}

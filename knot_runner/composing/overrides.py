@@ -64,7 +64,8 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 @functools.lru_cache(maxsize=1000)  # overrides are parsed several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
-    readable, override = argument, None
+    readable = argument
+    override = None
     if not value.isascii() and RESERVED.isdisjoint(value):  # Hydra's grammar has ASCII letters only
         readable = f"{key}='{value}'"
     with contextlib.suppress(HydraException, GrammarParseError, ValueError, RecursionError):
@@ -84,7 +85,8 @@ def _parsed(argument: str) -> Override:
 
 def _check_names(override: Override, line: str) -> None:
     """Raise :class:`UserError` if ``override`` sets a group to a value that is not a name."""
-    value, group = override.value(), override.key_or_group
+    value = override.value()
+    group = override.key_or_group
     if override.is_delete():
         if value is not None:
             raise UserError(f"takes no value. Use ~{group}", line)
@@ -143,7 +145,9 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
 
 
 def _check_range(line: str, values: RangeSweep) -> None:
-    start, stop, step = float(values.start), float(values.stop), float(values.step)
+    start = float(values.start)
+    stop = float(values.stop)
+    step = float(values.step)
     count = 0
     if step and math.isfinite(start + stop + step):
         count = math.ceil((stop - start) / step)
@@ -188,7 +192,8 @@ def one_line(text: str) -> str:
 
 def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
     """Return the error of an unknown choice such as ``method=sinkhron_e``."""
-    text, wanted = str(problem), problem.missing_cfg_file or ""
+    text = str(problem)
+    wanted = problem.missing_cfg_file or ""
     in_file = re.match(r"In '([^']*)': Could not (?:find|load)", text)
     if in_file and config_dir and (path := Path(config_dir) / f"{in_file.group(1)}.yaml").is_file():
         return UserError(f"its defaults name {message_text(wanted)!r}, which does not exist", path)
@@ -287,7 +292,9 @@ class OwnYaml(ConfigSource):
 
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
+LAUNCHER_GROUP = "hydra/launcher"
+LAUNCHER = "hydra.launcher"
+BATCH = "hydra.sweeper.max_batch_size"
 #: The primary config; ``--config-name=NAME`` sets it.
 CONFIG_NAME = "hydra.job.config_name"
 SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)

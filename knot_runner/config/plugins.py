@@ -201,7 +201,8 @@ def load_papers(module: str) -> None:
 def _owner(name: str) -> Iterator[None]:
     """Inside the block, new table entries belong to the plug-in ``name``, or to the package if it is "knot_runner"."""
     global _loading
-    outer, _loading = _loading, name
+    outer = _loading
+    _loading = name
     try:
         yield
     finally:
@@ -228,10 +229,14 @@ def as_written(plugin: str) -> str:
 
 
 def _load(plugin: str) -> None:
-    is_file, path, written = plugin.endswith(".py"), Path(plugin).resolve(), as_written(plugin)
-    name, hint = plugin, ". For a file, use a name that ends in .py"
+    is_file = plugin.endswith(".py")
+    path = Path(plugin).resolve()
+    written = as_written(plugin)
+    name = plugin
+    hint = ". For a file, use a name that ends in .py"
     if is_file:
-        name, hint = path.stem, ""
+        name = path.stem
+        hint = ""
         if not path.is_file():
             where = f" ({path})"
             if written == str(path):

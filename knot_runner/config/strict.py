@@ -30,7 +30,8 @@ SettingsClasses = dict[str, type]
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
 #: Default limits of integers and of other numbers. With an absurd but finite rate, the run diverges, which is reported.
-MAX_COUNT, MAX_NUMBER = 10**9, 1e30
+MAX_COUNT = 10**9
+MAX_NUMBER = 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
 #: Maximum number of characters of a value in a message.
 _MAX_SHOWN = 80
@@ -88,7 +89,8 @@ class ByTag(ByName):
         """Return the settings built from plain ``values``, a mapping or the tag alone. Raises :class:`UserError`."""
         if not isinstance(values, dict):
             values = {self.tag: values}
-        tag, key = values.get(self.tag), _join(where, self.tag)
+        tag = values.get(self.tag)
+        key = _join(where, self.tag)
         if tag is None:
             raise UserError("required, but not set", key)
         return build(self._class(tag, key), values, where)
@@ -168,7 +170,8 @@ def _join(where: str, key: object) -> str:
 def _convert(hint: Any, value: object, where: str, most: float | None = None) -> Any:
     if hint is Any or dataclasses.is_dataclass(value):  # already built by a caller that knew the class
         return value
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin is Annotated:
         inner, *rules = args
         if isinstance(rules[0], str):  # a type from :func:`late`

@@ -109,7 +109,8 @@ def open_folder(root: Path | None) -> DataFolder:
         )
     if not root.is_dir():
         raise UserError(f"{root} is not a folder", "paths.data_dir")
-    path, checksums = root / CHECKSUMS, dict[str, str]()
+    path = root / CHECKSUMS
+    checksums = dict[str, str]()
     if not path.is_file():
         return DataFolder(root, checksums)
     with path.open(encoding="utf-8", errors="replace") as lines:

@@ -63,7 +63,8 @@ class Counts:
         classes, or fewer than ``batch``.
         """
         least = max(batch or 0, len(self.classes) if self.same_classes else 0)
-        one_class, few = {}, {}
+        one_class = {}
+        few = {}
         for name, splits in self.parties.items():
             counts = splits[TRAIN]
             present = np.count_nonzero(counts[:-1])
@@ -111,7 +112,8 @@ class Counts:
 
     def _summary(self, split: str) -> str:
         rows = np.array([splits[split] for splits in self.parties.values() if split in splits])
-        sizes, kinds = rows.sum(1), np.count_nonzero(rows[:, :-1], axis=1)
+        sizes = rows.sum(1)
+        kinds = np.count_nonzero(rows[:, :-1], axis=1)
         return (
             f"{len(rows)} {self.called}, {split}: {sizes.min()} to {sizes.max()} examples each "
             f"(median {np.median(sizes):g}) of {kinds.min()} to {kinds.max()} classes"
@@ -120,7 +122,8 @@ class Counts:
 
 def of_parties(task: PartyTask) -> Counts:
     """Count the examples per data set and split. The examples of the transfer set count as unlabeled."""
-    names, parties = task.labels.names, {}
+    names = task.labels.names
+    parties = {}
     for name, data in task.datasets.items():
         parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}
     return Counts("data sets", names, parties)
@@ -128,7 +131,8 @@ def of_parties(task: PartyTask) -> Counts:
 
 def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
     """Count the images per split (train, test) and client, or per data set if ``same_classes`` is false."""
-    classes, parties = len(task.classes), {}
+    classes = len(task.classes)
+    parties = {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
         parties[name] = {
             TRAIN: _count(task.train.labels[train], classes),

@@ -60,7 +60,8 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
     """Return the numbers of rows in train, valid and test: ``rows`` divided by ``split``."""
-    valid, test = round(rows * split.valid), round(rows * split.test)
+    valid = round(rows * split.valid)
+    test = round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
@@ -102,7 +103,8 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
         level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
         negation = ""
         if level != 2 and rng.random() < 0.15:
-            level, negation = 4 - level, "not "
+            level = 4 - level
+            negation = "not "
         word = _telling_word(rng, opinions[level], words.COMMON_OPINIONS[level])
         clauses.append(f"the {thing} {rng.choice(('is', 'was', 'looks'))} {negation}{word}")
     opening = rng.choice(("", "i bought this last week . ", "my order came today . ", "second time here . "))
@@ -111,7 +113,9 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
     """Return ``labels`` in an order in which about half of the labels equal the previous label, as emotions last."""
-    left, ordered, last = list(labels), [], -1
+    left = list(labels)
+    ordered = []
+    last = -1
     while left:
         if last in left and rng.random() < 0.5:
             left.remove(last)
@@ -127,10 +131,12 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
     Each utterance is followed by up to ``context`` earlier utterances of the dialogue, newest first.
     """
     texts = []
-    dialogue, length = list[str](), 0
+    dialogue = list[str]()
+    length = 0
     for label in labels:
         if len(dialogue) == length:
-            dialogue, length = [], rng.randint(4, 10)
+            dialogue = []
+            length = rng.randint(4, 10)
         dialogue.append(_utterance(rng, domain, label))
         texts.append(CONTEXT_MARK.join(dialogue[::-1][: context + 1]))
     return texts
@@ -158,7 +164,9 @@ def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     In 70% of contradictions, the hypothesis states the opposite act.
     """
     people, locations, acts, cues = words.INFERENCE[domain]
-    who, location, act = rng.choice(people), rng.choice(locations), rng.choice(acts)
+    who = rng.choice(people)
+    location = rng.choice(locations)
+    act = rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
     premise = f"{location} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"
     hypothesis = f"{who} {done}"

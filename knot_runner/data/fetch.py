@@ -138,9 +138,12 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
         request.add_header("Range", f"bytes={before}-")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            mode, received, end = "wb", 0, 0
+            mode = "wb"
+            received = 0
+            end = 0
             if answer.status == http.client.PARTIAL_CONTENT:
-                mode, received = "ab", before
+                mode = "ab"
+                received = before
                 if not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
                     return "the server sent a part of the file that was not requested"
             if length := answer.headers.get("Content-Length"):

@@ -78,7 +78,8 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
             f"expected train, or train and test, got {', '.join(source.splits) or 'nothing'}", "task.hub.splits"
         )
     numbers = {}
-    parts, notes = {}, list[str]()
+    parts = {}
+    notes = list[str]()
     for part, split in source.splits.items():
         rows = load_split("task.hub", source, split, notes)
         parts[part] = _images(settings, source, f"{source.id} {split}", rows, numbers)

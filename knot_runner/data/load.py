@@ -88,7 +88,8 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
         raise UserError(f"required by task.source={settings.source}, but not set", where)
     key = "files" if isinstance(source, LocalSource) else "splits"
     splits.check_layout(f"{where}.{key}", {split for split, named in getattr(source, key).items() if named})
-    columns, wanted = source.columns, "cannot use"
+    columns = source.columns
+    wanted = "cannot use"
     if settings.kind == "inference":
         wanted = "needs"
     if settings.context and columns.dialogue is None:
@@ -121,7 +122,8 @@ def _files_there(
             is_whole = False
     required = [path for path in absent if path not in settings.may_be_missing]
     if required and not (is_whole and name in settings.may_be_missing):
-        role, first = settings.datasets[name].role, required[0]
+        role = settings.datasets[name].role
+        first = required[0]
         if not is_whole:
             remedy = f"Other files of {name} exist. To read {name} without this one, use task.missing=[{first}]"
         elif role == "local":

@@ -22,7 +22,8 @@ from knot_runner.data.splits import cut_splits
 from knot_runner.data.tasks import TEXT_SPLITS, Dataset, Examples, Images, ImageTask, PartyTask
 
 #: Names of the two parties that are not clients.
-SERVER, TRANSFER = "server", "transfer"
+SERVER = "server"
+TRANSFER = "transfer"
 
 
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
@@ -76,7 +77,8 @@ def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Imag
         UserError: There are too few images.
     """
     kept, taken = _cut("partition.server", task.train.labels, round(shares.server, 9), seed, "server")
-    rest, server = task.train.take(kept), task.train.take(taken)
+    rest = task.train.take(kept)
+    server = task.train.take(taken)
     if shares.transfer is None:
         return server, task.transfer, rest
     kept, taken = transfer_rows(rest.labels, shares.transfer / (1 - shares.server), seed)
@@ -114,10 +116,12 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     Raises:
         UserError: A share leaves too few examples.
     """
-    rows, splits = {}, {}
+    rows = {}
+    splits = {}
     if isinstance(task, PartyTask):
         splits.update({split: pooled_split(task, split) for split in TEXT_SPLITS})
-        labels, rows = task.labels, task.rows
+        labels = task.labels
+        rows = task.rows
     else:
         splits.update(_held_out("method.valid", task.train, config.valid, seed, "teaching", "valid"), test=task.test)
         labels = label_space(task.classes, task.coordinates)

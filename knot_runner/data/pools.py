@@ -49,7 +49,8 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
             can have texts in several splits of a data set. A dialogue occurs in one file only, so with
             ``by="dialogue"`` test texts belong to no client.
     """
-    train, test = pooled_split(task, "train"), pooled_split(task, "test")
+    train = pooled_split(task, "train")
+    test = pooled_split(task, "test")
     kinds = {*train.clients, *test.clients}
     pool = TextPool(
         name=task.name,
@@ -76,7 +77,9 @@ def labeled_sets(task: PartyTask) -> list[str]:
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """Return one split of all labeled data sets of ``task``, concatenated; the user of a text is the data set."""
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
-    texts, pairs, labels = list[str](), list[str](), []
+    texts = list[str]()
+    pairs = list[str]()
+    labels = []
     for part in sets.values():
         texts += part.texts
         pairs += part.pairs or []

@@ -67,7 +67,9 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     folder are checked once.
     """
     jobs = list(jobs)
-    seen, missing, tasks = {}, Counter[str](), []
+    seen = {}
+    missing = Counter[str]()
+    tasks = []
     for settings in jobs:
         key = repr((settings.task, settings.transfer, settings.paths.data_dir))
         if key not in seen:

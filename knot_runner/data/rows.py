@@ -75,7 +75,9 @@ def read_table(
             values = [values]
         allowed[column] = set(map(identity, values))
     known = set[str]()
-    rows, read, dropped = [], 0, 0
+    rows = []
+    read = 0
+    dropped = 0
     for line, record in records:
         read += 1
         if unseen:
@@ -187,7 +189,8 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
     The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """
-    texts, earlier = [], deque[str](maxlen=previous)
+    texts = []
+    earlier = deque[str](maxlen=previous)
     for dialogue, members in groupby(rows, attrgetter("dialogue")):
         earlier.clear()
         for row in members:
@@ -205,7 +208,10 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
     Raises:
         UserError: A raw label is in neither ``labels`` nor ``drop``. The message names the file, line and label.
     """
-    texts, pairs, numbers, clients = [], [], [], {}
+    texts = []
+    pairs = []
+    numbers = []
+    clients = {}
     for index, table in enumerate(tables):
         for row, text in zip(table.rows, with_context(table.rows, context), strict=True):
             if row.label in data.drop:

@@ -87,7 +87,8 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
     """Return ``counts``, of shape [C], scaled and rounded to the sum ``total`` (largest remainders, random ties)."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
-    remainders, left = exact - rounded, int(total - rounded.sum())
+    remainders = exact - rounded
+    left = int(total - rounded.sum())
     for remainder in np.unique(remainders)[::-1]:
         if left <= 0:
             break
@@ -157,7 +158,8 @@ def complete_splits(
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
         raise UserError(f"0 leaves no test rows for data set {name}. Use a share above 0", "task.split.test")
     train = parts["pool"] if "pool" in parts else parts["train"]
-    valid, test = parts.get("valid"), parts.get("test")
+    valid = parts.get("valid")
+    test = parts.get("test")
     if "heldout" in parts:
         valid, test = cut(parts["heldout"], 0.5)
     if "pool" in parts or (wants_test and valid is None and test is None):
@@ -181,7 +183,8 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     The sizes of the n parts differ by at most one.
     """
     index, count = part
-    first, last = len(examples) * index // count, len(examples) * (index + 1) // count
+    first = len(examples) * index // count
+    last = len(examples) * (index + 1) // count
     if first == last:
         raise UserError(f"too few rows ({len(examples)}) for {count} parts", f"task.datasets.{name}.chunk")
     return examples.take(np.arange(first, last))
@@ -200,7 +203,8 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
         kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
     else:
         is_taken = _sample_each(images.users, share, seed)
-        kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)
+        kept = np.flatnonzero(~is_taken)
+        taken = np.flatnonzero(is_taken)
         if not len(taken):
             raise UserError(f"{share}: no writer has two images, so no image can be held out", "task.holdout")
     return images.take(kept), images.take(taken)

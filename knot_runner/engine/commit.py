@@ -71,7 +71,8 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, share: bool = False) -> None:
-        self.folder, self._share = folder, share
+        self.folder = folder
+        self._share = share
         self._slot = 0
         self._parts = StateParts(folder)
         self._logged, self._hash = 0, hashlib.sha256()  # length and hash of the committed log
@@ -117,7 +118,8 @@ class Checkpoint:
         logged = f"{text}\n".encode()
         self._hash.update(logged)
         self._logged += len(logged)
-        rest, shared = tensors, {}
+        rest = tensors
+        shared = {}
         if self._share:
             rest, shared = self._parts.settle(tensors)
         content = tensor_parts(rest)

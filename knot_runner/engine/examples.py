@@ -103,7 +103,8 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
     """Return the examples of all ``parts`` concatenated. All parts must be images, or all texts. Labels are copied."""
-    labels, first = torch.cat([part.labels for part in parts]), parts[0]
+    labels = torch.cat([part.labels for part in parts])
+    first = parts[0]
     if isinstance(first, ImageData):
         pixels = first.pixels
         if len(parts) > 1:  # a copy of all images takes much memory
@@ -246,7 +247,8 @@ def forward_all(
     ``size``: the batch size; ``report``: called after each batch with the number of finished batches.
     """
     model.eval()
-    places, batches = [], []
+    places = []
+    batches = []
     for positions, inputs in examples.in_turn(size):
         places.append(positions)
         batches.append((call or model)(**inputs))

@@ -45,7 +45,9 @@ class Executor:
         watch: ProgressCallback,
     ) -> None:
         self.resources = Resources(store, prepare_device(hardware), data_root)
-        self._hardware, self._plugins, self._watch = hardware, plugins, watch
+        self._hardware = hardware
+        self._plugins = plugins
+        self._watch = watch
         self._pool: TaskPool | None = None
 
     def __enter__(self) -> Executor:

@@ -195,7 +195,8 @@ def run_one(request: StageRequest, resources: Resources, watch: ProgressCallback
     Raises:
         BusyError: Another process (or thread) is computing it.
     """
-    key, name = key_of(request), request_title(request)
+    key = key_of(request)
+    name = request_title(request)
 
     def report(done: int, total: int, text: str) -> None:
         watch(name, done, total, text)

@@ -78,7 +78,8 @@ class StageTraining(Trainee):
         Raises:
             DivergedError: The loss is not finite.
         """
-        request, settings = self.request, self.request.training
+        request = self.request
+        settings = self.request.training
         passed = sum(number > milestone for milestone in settings.milestones)
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr * settings.decay**passed

@@ -33,7 +33,8 @@ from knot_runner.util.files import (
     write_atomic,
 )
 
-INFO, TENSORS = "info.json", "tensors.safetensors"
+INFO = "info.json"
+TENSORS = "tensors.safetensors"
 #: For files that this process has verified, (path, digest) -> inode, size and times of the file at that moment.
 _FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
@@ -143,9 +144,11 @@ class Store:
         info: Any = read_json(folder / INFO)
         problem = sealed_problem(info)
         if problem:
-            damage, names = f"{folder / INFO}: {problem}", [TENSORS]
+            damage = f"{folder / INFO}: {problem}"
+            names = [TENSORS]
         else:
-            damage, names = _damage(folder, info), list(info["files"])
+            damage = _damage(folder, info)
+            names = list(info["files"])
         if damage:
             moved_to = set_aside_files(folder, [INFO, *names])
             print(f"{damage}. It is moved to {moved_to} and recreated", file=sys.stderr, flush=True)

@@ -59,12 +59,14 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
             raise TypeError(f"{name}: tensors of {tensor.dtype} cannot be saved")
     names = sorted(tensors, key=lambda name: (_ORDER.index(tensors[name].dtype), name.encode()))
     contents: FileParts = []
-    header, end = {}, 0
+    header = {}
+    end = 0
     for name in names:
         tensor = tensors[name]
         content = _bytes_of(tensor)
         contents.append(content)
-        start, end = end, end + len(content)
+        start = end
+        end = end + len(content)
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)

@@ -73,7 +73,8 @@ class TensorBoardMirror:
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._run, self._rows = run, 0
+        self._run = run
+        self._rows = 0
         self._writer = SummaryWriter(str(run.folder / EVENTS_FOLDER))
         text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)

@@ -124,7 +124,8 @@ class Federation:
 
     def cluster(self, members: Sequence[int]) -> Federation:
         """Return the federation that consists of ``members``, all of which take part in rounds."""
-        ordered, server = tuple(sorted(members)), self.server
+        ordered = tuple(sorted(members))
+        server = self.server
         if server is not None:
             server = dataclasses.replace(server, test=torch.cat([self.clients[client].test for client in ordered]))
         return dataclasses.replace(self, members=ordered, server=server, unseen=())

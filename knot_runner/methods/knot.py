@@ -51,9 +51,12 @@ def fold(
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[StageState, LogRow]:  # fmt: skip
     """Return the next state and the round's log entries."""
-    state, row = deepcopy(state), {}
+    state = deepcopy(state)
+    row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name, info, party = f"{artifact.stage}/{artifact.key}", artifact.info, request.party
+        name = f"{artifact.stage}/{artifact.key}"
+        info = artifact.info
+        party = request.party
         score = info.get("best_score")
         if request.stage in ("local", "pretrain"):
             state.weights[party], row[party] = name, score

@@ -101,7 +101,8 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
     def own(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
-        kept, trained = method.own(config, state, federation, work), work.trained[0]
+        kept = method.own(config, state, federation, work)
+        trained = work.trained[0]
         if config.patterns != ("*",):
             kept = kept | {"unshared": trained.weights[~federation.layout.matching(config.patterns)]}
         if config.batchnorm == "local":

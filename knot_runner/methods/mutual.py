@@ -87,9 +87,11 @@ def fold(
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[StageState, LogRow]:  # fmt: skip
     """Return the next state and the round's log entries."""
-    state, row = copy.deepcopy(state), {}
+    state = copy.deepcopy(state)
+    row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name, score = f"{artifact.stage}/{artifact.key}", artifact.info["best_score"]
+        name = f"{artifact.stage}/{artifact.key}"
+        score = artifact.info["best_score"]
         if isinstance(request, TrainParties):
             state.together, state.selected_epoch = name, artifact.info["best_epoch"]
             row = {"epoch": state.selected_epoch, "valid": score}
@@ -210,7 +212,8 @@ class _Together(StageTraining):
     def losses(self, batch: InputBatch) -> Tensor:
         """Return each party's loss on ``batch`` and on a batch of its own. No loss has a gradient for other parties."""
         _, inputs = batch
-        supervised, outputs = [], []
+        supervised = []
+        outputs = []
         for model, examples, own_batches in zip(self.models, self.trains, self._batches, strict=True):
             positions, own_inputs = next(own_batches)
             labels = examples.labels[positions.to(examples.labels.device)]

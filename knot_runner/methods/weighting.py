@@ -92,7 +92,8 @@ def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
 
     The images are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
     """
-    draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
+    draw = numpy_generator(seed, "random images", bias.noise)
+    count = bias.images
     shape = (count, *public.pixels.shape[1:])
     if bias.noise == "uniform" and public.pixels.dtype == np.uint8:
         pixels = draw.integers(256, size=shape, dtype=np.uint8)

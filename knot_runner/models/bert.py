@@ -27,7 +27,8 @@ class PublishedHead(nn.Module):
         ``last`` (the last hidden state) and ``embedded`` (the embedding output) have shape [B, L, H]; ``mask`` is a
         bool tensor of shape [B, L], True for a token and False for padding.
         """
-        x, layer = self.norm(last + embedded), self.layer
+        x = self.norm(last + embedded)
+        layer = self.layer
         cls = x[:, :1]
         attended, _ = layer.self_attn(cls, x, x, key_padding_mask=~mask, need_weights=False)
         cls = layer.norm1(cls + layer.dropout1(attended))

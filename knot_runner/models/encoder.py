@@ -32,7 +32,9 @@ class Autoencoder(nn.Module):
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
         super().__init__()
-        self.encoder, self.decoder, self.code = encoder, decoder, code
+        self.encoder = encoder
+        self.decoder = decoder
+        self.code = code
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the reconstruction of x [B, C, H, W]."""
@@ -48,12 +50,15 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     -> 14 -> 7 -> 3). For an odd height or width, the matching transposed convolution restores the lost row or column by
     output padding.
     """
-    down, odd_sides = [], []
+    down = []
+    odd_sides = []
     channels, height, width = shape
     for size in spec.sizes:
         down += [nn.Conv2d(channels, size, 4, 2, 1), nn.ReLU()]
         odd_sides.append((height % 2, width % 2))
-        channels, height, width = size, height // 2, width // 2
+        channels = size
+        height = height // 2
+        width = width // 2
     if min(height, width) < 1:
         raise UserError(
             f"{len(spec.sizes)} layers reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "encoder.sizes"

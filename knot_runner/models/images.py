@@ -101,10 +101,12 @@ def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[i
     width.
     """
     for stage, count in enumerate(counts):
-        after, stride = width * 2**stage, min(stage + 1, 2)
+        after = width * 2**stage
+        stride = min(stage + 1, 2)
         for _ in range(count):
             yield before, after, stride
-            before, stride = after, 1
+            before = after
+            stride = 1
 
 
 class _Block(nn.Module):
@@ -132,7 +134,8 @@ class Resnet(nn.Module):
 
     def __init__(self, spec: ResnetSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        kernel, stride = 3, 1
+        kernel = 3
+        stride = 1
         self.pool: nn.Module = nn.Identity()
         if spec.stem == "imagenet":
             kernel, stride, self.pool = 7, 2, nn.MaxPool2d(3, 2, 1)
@@ -244,7 +247,8 @@ class _InvertedResidual(nn.Module):
     def __init__(self, spec: MobilenetSettings, before: int, after: int, expansion: int, stride: int) -> None:
         super().__init__()
         inner = before * expansion
-        self.expand, self.norm1 = None, None
+        self.expand = None
+        self.norm1 = None
         if expansion != 1:
             self.expand, self.norm1 = convolution(before, inner, 1), make_norm(spec, inner)
         self.depthwise = nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False)
@@ -281,7 +285,8 @@ class Mobilenet(nn.Module):
             after = spec.channels(count)
             for _ in range(repeats):
                 blocks.append(_InvertedResidual(spec, before, after, expansion, stride))
-                before, stride = after, 1
+                before = after
+                stride = 1
         self.stages = nn.Sequential(*blocks)
         self.widen = convolution(before, spec.last, 1)
         self.last_norm = make_norm(spec, spec.last)

@@ -83,11 +83,13 @@ def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None
 
     logging.set_verbosity_error()  # read_encoder reports tensors that do not fit
     logging.disable_progress_bar()
-    source, revision = spec.hub_id, spec.revision
+    source = spec.hub_id
+    revision = spec.revision
     if spec.weights != "hub":
         folder = local_path(spec.weights, data_root)
         weight_files(folder)
-        source, revision = str(folder), "main"
+        source = str(folder)
+        revision = "main"
     saved = _load(AutoConfig, source, revision=revision)
     for key, value in FIXED_CONFIG.items():
         configured = getattr(saved, key, None)

@@ -93,7 +93,8 @@ def default_taps(
         return []
     if kind == "features":
         return [("features", "features")]
-    student_taps, others = _taps(student, "block"), _taps(teacher, "block")
+    student_taps = _taps(student, "block")
+    others = _taps(teacher, "block")
     if kind == "maps":
         return list(zip(student_taps[::-1], others[::-1], strict=False))[::-1]
     if kind == "last":
@@ -196,21 +197,26 @@ def _named_points(network: Network) -> dict[str, _Point]:
 
     In a CNN or an MLP, ReLU and pooling are not modules. Their output is read as the next module's input.
     """
-    spec, head = network.spec, network.head.removesuffix(".")
-    kind, reads = "block", "output"
+    spec = network.spec
+    head = network.head.removesuffix(".")
+    kind = "block"
+    reads = "output"
     modules = []
     match spec:
         case CnnSettings():
-            reads, modules = "input", [*(f"convs.{number}" for number in range(1, len(spec.convs))), "flatten"]
+            reads = "input"
+            modules = [*(f"convs.{number}" for number in range(1, len(spec.convs))), "flatten"]
         case MlpSettings() if spec.hidden:
-            kind, reads = "layer", "input"
+            kind = "layer"
+            reads = "input"
             modules = [*(f"layers.{number}" for number in range(1, len(spec.hidden))), head]
         case ResnetSettings() | WrnSettings() | MobilenetSettings():
             modules = [f"stages.{end - 1}" for end in accumulate(spec.blocks)]
         case VggSettings():
             modules = [f"stages.{number}" for number in range(len(spec.stages))]
         case ModelSettings():
-            kind, reads = "layer", "cls"
+            kind = "layer"
+            reads = "cls"
             modules = [f"bert.encoder.layer.{number}" for number in range(spec.layers)]
     points = {f"{kind}{number}": _Point(module, reads) for number, module in enumerate(modules, 1)}
     return points | {"features": _Point(head, "input")}

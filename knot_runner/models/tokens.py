@@ -144,7 +144,8 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
-    normalizer, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
+    normalizer = BertNormalizer(lowercase=True)
+    splitter = BertPreTokenizer()
     words = Counter[str]()
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
@@ -209,7 +210,9 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
         UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit the texts.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
-    tokens, offsets, second = [], [0], []
+    tokens = []
+    offsets = [0]
+    second = []
     for encoding in tokenizer.encode_batch(inputs):
         types = encoding.type_ids
         second.append([*types, 1].index(1))  # the length without a second sentence

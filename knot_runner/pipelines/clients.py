@@ -129,7 +129,9 @@ def make_setup(context: RunContext) -> Setup:
     Raises:
         UserError: The settings do not fit the data.
     """
-    settings, config, shares = context.settings, context.method, context.settings.held_out or HeldOut()
+    settings = context.settings
+    config = context.method
+    shares = context.settings.held_out or HeldOut()
     if settings.on_images:
         task = context.images()
         if settings.transfer is not None:
@@ -213,7 +215,8 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     Raises:
         UserError: The partition is not possible.
     """
-    settings, shares = context.settings, context.settings.held_out or HeldOut()
+    settings = context.settings
+    shares = context.settings.held_out or HeldOut()
     taken = np.empty(0, dtype=np.int64)
     if shares.transfer is not None:
         from knot_runner.data.parties import transfer_rows
@@ -268,8 +271,10 @@ def check_sizes(federation: Federation) -> list[str]:
     Raises:
         UserError: A setting needs more examples than a client has.
     """
-    training, clients = federation.training, federation.clients
-    notes, wanted = [], training.clients_per_round
+    training = federation.training
+    clients = federation.clients
+    notes = []
+    wanted = training.clients_per_round
     if isinstance(wanted, int) and wanted > len(federation):
         notes.append(f"training.clients_per_round={wanted}: all {len(federation)} clients take part in every round")
     empty = [client.name for client in clients if not client.size]

@@ -37,7 +37,9 @@ def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[
     Raises:
         UserError: A setting does not fit the clients.
     """
-    spec, seed, partition = context.method.clustering, context.settings.seed, setup.partition
+    spec = context.method.clustering
+    seed = context.settings.seed
+    partition = setup.partition
     planted = None
     if spec.graph == "none":
         clusters = clustering.one_cluster(len(setup.federation))
@@ -89,7 +91,8 @@ def labeled(
     Raises:
         UserError: A client has no examples, or points that are not finite.
     """
-    where, what = feature_space(context, otdd, task), _called(task)
+    where = feature_space(context, otdd, task)
+    what = _called(task)
     sets = []
     for client, client_rows in enumerate(rows):
         if not len(client_rows):
@@ -124,8 +127,12 @@ def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: Otd
 
 def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: OtddSettings) -> Artifact:
     """Compute the distances, one tile (group of pairs) per round, and store the distances as an artifact."""
-    settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
-    folder, workers = store.folder(DISTANCES_STAGE, key), settings.hardware.num_workers or cores()
+    settings = context.settings
+    store = context.store
+    count = len(sets)
+    pairs = math.comb(len(sets), 2)
+    folder = store.folder(DISTANCES_STAGE, key)
+    workers = settings.hardware.num_workers or cores()
     commits = context.commits(key, folder)
     tiles: Iterator[dict[tuple[int, int], float]] | None = None
 

@@ -152,7 +152,8 @@ class RunContext:
         Raises:
             UserError: The images cannot be read.
         """
-        settings, root = self.settings.task, self.data_root
+        settings = self.settings.task
+        root = self.data_root
         if settings.source != "local" or root is None or self.settings.plugins:  # a plug-in task may read any file
             return self.services.images(settings, root)
         images: ImageTask = call("knot_runner.pipelines.kept_images:mapped_images", self, root)
@@ -198,7 +199,8 @@ class RunContext:
 
         ``device`` is the CPU unless the pipeline sets another device.
         """
-        task, settings = inputs.task, self.settings
+        task = inputs.task
+        settings = self.settings
         files = [*getattr(task, "files", ()), *inputs.files]
         facts = {
             "kind": self.family,

@@ -65,8 +65,10 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
     Raises:
         DivergedError: A loss is not finite.
     """
-    settings, store = context.settings, context.store
-    task, federation = inputs.task, inputs.prepared
+    settings = context.settings
+    store = context.store
+    task = inputs.task
+    federation = inputs.prepared
     with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         datasets = {}
         for name, data in task.datasets.items():
@@ -124,7 +126,9 @@ def _bound(context: RunContext, federation: PartyFederation, state: StageState, 
 
 def distillation_costs(context: RunContext, federation: PartyFederation) -> Facts:
     """Return the costs of all stages. A stage that several runs share counts for each of these runs."""
-    counter, rows, stages = StageCounter(context.store), [], {}
+    counter = StageCounter(context.store)
+    rows = []
+    stages = {}
     for round in finished_rounds(context, federation):
         for request, artifact in zip(round.requests, round.artifacts, strict=True):
             title = request_title(request)
@@ -146,7 +150,9 @@ def distillation_costs(context: RunContext, federation: PartyFederation) -> Fact
 
 def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor) -> StageState:
     """Run every round of the method; return the final state."""
-    method, config, store = METHODS[context.method.algorithm], context.method, context.store
+    method = METHODS[context.method.algorithm]
+    config = context.method
+    store = context.store
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         """Run one round of stages."""
@@ -181,7 +187,8 @@ def all_stored(state: StageState, store: Store) -> bool:
 
 def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: StageState) -> None:
     """Write the files for prediction with the student and, if the method has such models, each party's own model."""
-    store, kept = context.store, KeptModels()
+    store = context.store
+    kept = KeptModels()
     kept.models["student"] = (federation.server.network, [""])
     models = parties_after(federation, state)
     if state.selected_epoch is None:
@@ -193,7 +200,8 @@ def _describe_models(context: RunContext, task: PartyTask, federation: PartyFede
         kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     if context.settings.on_images:
         tensors = store.get(*federation.server.test).tensors()
-        mean, std = tensors["mean"].tolist(), tensors["std"].tolist()
+        mean = tensors["mean"].tolist()
+        std = tensors["std"].tolist()
         view = getattr(context.method, "view", "none")
         write_models(context, kept, task.labels.names, mean=mean, std=std, view=view)
     else:

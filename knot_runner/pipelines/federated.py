@@ -31,7 +31,8 @@ def inspect_federated(context: RunContext) -> RunInputs:
     Raises:
         UserError: The settings do not fit the data or each other.
     """
-    config, settings = context.method, context.settings
+    config = context.method
+    settings = context.settings
     setup = make_setup(context)
     method, federation, notes = surrounded(METHODS[config.algorithm], settings, setup.federation)
     notes = [*setup.notes, *notes]
@@ -91,8 +92,10 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
 
 def _train(run: FederatedContext, start: FederatedState, record: RunRecord) -> TrainingResult:
     """Run the rounds, with all clients or per cluster, and personalization; return the result."""
-    context, data = run.context, run.setup.task.digest
-    commits, advance = context.commits(data), partial(_advance, run)
+    context = run.context
+    data = run.setup.task.digest
+    commits = context.commits(data)
+    advance = partial(_advance, run)
 
     def train() -> tuple[FederatedState, list[LogRow]]:
         return run_rounds(advance, commits, lambda: start, log=lambda row: context.log(scalars(row)))
@@ -122,7 +125,10 @@ def _advance(run: FederatedContext, state: FederatedState, round: int, rows: lis
     Raises:
         DivergedError: A loss, weight or logit is not finite.
     """
-    method, config, federation, context = run.method, run.config, run.federation, run.context
+    method = run.method
+    config = run.config
+    federation = run.federation
+    context = run.context
     training = federation.training
     if reached_target(training, rows):
         return None
@@ -176,7 +182,8 @@ def _summary(run: FederatedContext, outcome: TrainingResult) -> Facts:
     else:
         evaluated = "clusters" if len(run.clusters) > 1 else "global"
     summary |= {"evaluated": evaluated, "costs": _costs(run, outcome, summary["rounds_to_target"])}
-    personal, distillation = run.config.personalization, server_distillation(run.config)
+    personal = run.config.personalization
+    distillation = server_distillation(run.config)
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
     by_step = distillation is not None and distillation.valid > 0
     if by_point or by_step or run.config.selects:
@@ -210,7 +217,8 @@ def _own_models(run: FederatedContext, outcome: TrainingResult) -> Facts:
 
 def _costs(run: FederatedContext, outcome: TrainingResult, reached: int | None) -> Facts:
     """Return the total costs of the rounds and of personalization."""
-    setup, clustering = run.setup, run.config.clustering
+    setup = run.setup
+    clustering = run.config.clustering
     sent = "all that clients receive and send"
     if isinstance(run.context.settings.partition, Centralized):
         sent = "nothing, since all examples are at one client"
@@ -229,7 +237,8 @@ def _costs(run: FederatedContext, outcome: TrainingResult, reached: int | None) 
 
 def _described(run: FederatedContext) -> Facts:
     """Return the facts of the result that are known before training."""
-    setup, federation = run.setup, run.federation
+    setup = run.setup
+    federation = run.federation
     valid = sum(len(rows) for rows in federation.rows("valid"))
     datasets = {"train": len(setup.task.train) - setup.held_out - valid, "test": len(setup.task.test)}
     transfer = getattr(setup.task, "transfer", None)

@@ -37,7 +37,8 @@ def mapped_images(context: RunContext, root: Path) -> ImageTask:
     Raises:
         UserError: The images cannot be read.
     """
-    settings, store = context.settings.task, context.store
+    settings = context.settings.task
+    store = context.store
     sums = root / CHECKSUMS
     known = hashlib.sha256(sums.read_bytes()).hexdigest() if sums.is_file() else None
     key = digest({"task": dataclasses.asdict(settings), "root": str(root), "sums": known})
@@ -56,7 +57,8 @@ def mapped_images(context: RunContext, root: Path) -> ImageTask:
 
 def _find(store: Store, key: str, root: Path) -> Artifact | None:
     """Return the cached images if their files are unchanged."""
-    kept, now = store.find(STAGE, key), Now()
+    kept = store.find(STAGE, key)
+    now = Now()
     if kept is None or any(now.change(root, Opened(**record)) for record in kept.info["opened"]):
         return None
     return kept

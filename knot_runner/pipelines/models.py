@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from knot_runner.data.tasks import PartyTask
 
 
-DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.json", "own_models.safetensors"
+DESCRIPTION_FILE = "model.json"
+TOKENIZER_FILE = "tokenizer.json"
+OWN_MODELS_FILE = "own_models.safetensors"
 
 
 @dataclass
@@ -58,7 +60,8 @@ def write_models(
         texts: The text task, for the tokenizer; None for images.
         images: ``mean`` and ``std`` of each channel, and the ``view`` that the model reads; nothing for texts.
     """
-    settings, folder = context.settings, context.folder
+    settings = context.settings
+    folder = context.folder
     inputs: Facts = {"kind": "images", **images}
     if texts is not None:
         from knot_runner.data.rows import CONTEXT_MARK
@@ -105,9 +108,11 @@ def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
     """
     if len(federation.architectures) == 1:
         return {}
-    last, facts = next(row["clients"] for row in reversed(rows) if "clients" in row), {}
+    last = next(row["clients"] for row in reversed(rows) if "clients" in row)
+    facts = {}
     for number, architecture in enumerate(federation.architectures):
-        sizes, accuracies = [], []
+        sizes = []
+        accuracies = []
         for client, accuracy in zip(federation.numbers, last, strict=True):
             if federation.network_number(client) == number:
                 sizes.append(len(federation.clients[client].test))
@@ -126,7 +131,9 @@ def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
 
 def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
     """Write the final state, and the predictions on all test examples, into the run's folder."""
-    folder, task, state = run.context.folder, run.setup.task, outcome.state
+    folder = run.context.folder
+    task = run.setup.task
+    state = outcome.state
     tests = outcome.personal.predictions if outcome.personal is not None else scores.predict_test(run, state)
     write_predictions(folder, {"test": (torch.softmax(tests.logits.double(), 1), tests.labels)})
     named = _named(run.config, run.federation, state)
@@ -137,7 +144,9 @@ def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
 
 def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors) -> KeptModels:
     """Return the global model or each cluster's model, and the clients' own models if these are used for prediction."""
-    networks, federation, kept = run.setup.networks, run.federation, KeptModels()
+    networks = run.setup.networks
+    federation = run.federation
+    kept = KeptModels()
     bases = [f"cluster/{number}/" for number in range(len(run.clusters))] or [""]
     base_of: dict[int, str] = {}
     for base, cluster in zip(bases, run.clusters or [federation], strict=True):
@@ -152,7 +161,8 @@ def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors)
     elif scores.one_model(run.method, run.config):
         return kept
     for client in federation.numbers:
-        base, prefix = base_of[client], f"own/{client}/"
+        base = base_of[client]
+        prefix = f"own/{client}/"
         parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
         model = own_models.get(client) or run.deployed(outcome.state, client)
@@ -184,7 +194,8 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
         if name == "unshared":
             shared = layout.matching(config.patterns)
             fields = tuple(field for field in layout.parameters if not shared[field.start])
-            unshared, value = value, torch.zeros(layout.size, dtype=value.dtype)
+            unshared = value
+            value = torch.zeros(layout.size, dtype=value.dtype)
             value[~shared] = unshared
         for parameter, tensor in flat.views(value, fields).items():
             tensors[f"{prefix}{slash}{parameter}"] = tensor

@@ -42,7 +42,8 @@ def run_rounds(
     """
     commit, rows = commits.resume(lambda values, tensors: usable(_joined(values, tensors)))
     state = start() if commit.step < 0 else _joined(commit.values, commit.tensors)
-    round, began = commit.step + 1, time.monotonic()
+    round = commit.step + 1
+    began = time.monotonic()
     while (advanced := advance(state, round, rows)) is not None:
         state, entries = advanced
         row = {"round": round + 1, **entries}
@@ -50,7 +51,8 @@ def run_rounds(
         log(row)
         if commits.due():
             state = _commit(commits, round, state, rows)
-        round, began = round + 1, time.monotonic()
+        round = round + 1
+        began = time.monotonic()
     if commits.step < round - 1:
         state = _commit(commits, round - 1, state, rows)
     return state, rows
@@ -67,7 +69,8 @@ def _joined(values: State, tensors: dict[str, Tensor]) -> State:
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
     """Commit the state; return the state, in which tensors that several commits share are memory-mapped."""
-    tensors, plain = {}, {}
+    tensors = {}
+    plain = {}
     for name, value in state.items():
         if isinstance(value, Tensor):
             tensors[name] = value

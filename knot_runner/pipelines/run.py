@@ -80,7 +80,8 @@ def finished_result(context: RunContext) -> RunResult | None:
 
 def _execute(context: RunContext) -> RunResult:
     """Run the job, and send the log and the result to the tracker."""
-    hardware, family = context.settings.hardware, family_of(context.method)
+    hardware = context.settings.hardware
+    family = family_of(context.method)
     on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
     if not (on_host or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
@@ -98,8 +99,10 @@ def _computed(context: RunContext) -> RunResult:
     Raises:
         UserError: The settings, the data or the hardware do not fit.
     """
-    began, family = time.monotonic(), family_of(context.method)
-    record, divergence = RunRecord(context.note), None
+    began = time.monotonic()
+    family = family_of(context.method)
+    record = RunRecord(context.note)
+    divergence = None
     machines: list[str] = []
 
     def note(text: str) -> None:

@@ -51,7 +51,8 @@ class TestPredictions:
 
 #: Maximum number of values (parameters and logits) of clients' own models in memory at a time, and the minimum number
 #: of models at a time, so that every worker has one.
-VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
+VALUES_AT_ONCE = 2**23
+FEWEST_AT_ONCE = 8
 
 
 def predict_test(run: FederatedContext, state: FederatedState) -> TestPredictions:
@@ -60,9 +61,11 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
     Raises:
         UserError: Clients have different models although the method declares one model.
     """
-    federation, labels = run.federation, run.setup.test.labels
+    federation = run.federation
+    labels = run.setup.test.labels
     clients = [*federation.numbers, *federation.unseen]
-    test_rows, seen = [federation.clients[client].test for client in clients], len(federation)
+    test_rows = [federation.clients[client].test for client in clients]
+    seen = len(federation)
     own_labels = [labels[rows] for rows in test_rows]
     if not one_model(run.method, run.config):
         own = zip(clients, test_rows, strict=True)
@@ -110,8 +113,10 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
     of ``round``, recorded as ``test_temperature``. Accuracy is reported over all test examples (weighted), over clients
     (unweighted), and for each client.
     """
-    federation, temperature = run.federation, evaluation_temperature(run.config, round)
-    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    federation = run.federation
+    temperature = evaluation_temperature(run.config, round)
+    logits = predictions.logits.double().numpy()
+    labels = predictions.labels.numpy()
     sizes = [len(federation.clients[client].test) for client in federation.numbers]
     row: LogRow = {
         **metrics.measured(metrics.of_logits(logits, labels, run.setup.task.coordinates, temperature)),
@@ -128,7 +133,8 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
 def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
     """Return the mean accuracy over clients, weighted by test examples (``weighted``) and not (``unweighted``)."""
     shown = []
-    correct, examples = 0.0, 0
+    correct = 0.0
+    examples = 0
     for value, size in zip(accuracies, sizes, strict=True):
         if value is not None:
             shown.append(value)
@@ -139,7 +145,8 @@ def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
 
 def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list[Federation]) -> float:
     """Return the accuracy on each cluster's test examples, averaged over ``clusters``, from clients' ``accuracies``."""
-    accuracy_of, means = dict(zip(federation.numbers, accuracies, strict=True)), []
+    accuracy_of = dict(zip(federation.numbers, accuracies, strict=True))
+    means = []
     for cluster in clusters:
         sizes = [len(cluster.clients[client].test) for client in cluster.numbers]
         if any(sizes):
@@ -152,7 +159,8 @@ def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | No
 
     The result is {} if logits are not finite, and None without validation examples.
     """
-    federation, requests = run.federation, []
+    federation = run.federation
+    requests = []
     for client in federation.numbers:
         rows = federation.clients[client].valid
         if len(rows):
@@ -180,9 +188,13 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
     mean loss and temperature. If a client trains several models in a round, accuracy and loss are those of the first
     model, which the client sends. Steps are summed over all models.
     """
-    participants, before, after, losses = [], [], [], []
+    participants = []
+    before = []
+    after = []
+    losses = []
     for work in ClientWork.of_round(0, requests, trained):
-        first, size = work.trained[0], len(work.requests[0].test_rows)
+        first = work.trained[0]
+        size = len(work.requests[0].test_rows)
         participants.append(work.client)
         before.append(first.before / size if size else None)
         after.append(first.after / size if size else None)

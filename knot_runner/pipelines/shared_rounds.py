@@ -61,7 +61,10 @@ def run_shared_rounds(
 
 def rounds_key(run: FederatedContext) -> str:
     """Return the content address of the rounds."""
-    settings, setup, federation, engine = run.context.settings, run.setup, run.federation, run.engine
+    settings = run.context.settings
+    setup = run.setup
+    federation = run.federation
+    engine = run.engine
     examples: list[Any]
     if isinstance(setup.task, ImageTask):
         examples = [setup.task.mean, setup.task.std]

@@ -40,7 +40,8 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     Raises:
         UserError: The images cannot be used.
     """
-    settings, config = context.settings, context.method
+    settings = context.settings
+    config = context.method
     transfer = as_kind(settings.transfer, ImageTaskSettings)
     if isinstance(config, FederatedSettings) and server_distillation(config) is None:
         note = f"transfer={transfer.name}: method={config.name} does not distill, so it is not used"
@@ -110,7 +111,8 @@ MANY_CUT = 0.05
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
     """Return the pool of a task's labeled texts, the network, and the encoded training and test texts."""
     settings = context.settings
-    clustering, compared_by = context.method.clustering, None
+    clustering = context.method.clustering
+    compared_by = None
     if clustering is not None and clustering.graph != "none":
         compared_by = clustering.otdd.features
     pool = read_pool(context, compared_by)
@@ -118,7 +120,8 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     model = as_kind(settings.model, ModelSettings)
     network = Network(model, vocabulary_size(texts.tokenizer), len(pool.classes))
     train, test = (texts.read(texts.put(part)) for part in (pool.train, pool.test))
-    notes, longest = [*pool.notes, *check_weights(network, context.data_root)], settings.task.max_length
+    notes = [*pool.notes, *check_weights(network, context.data_root)]
+    longest = settings.task.max_length
     full = float((train.texts.offsets.diff() >= longest).double().mean())
     if full > MANY_CUT:
         notes.append(

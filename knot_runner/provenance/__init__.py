@@ -127,7 +127,9 @@ def code_changes(record: Facts) -> list[str]:
 
 
 #: prefix of a reason about data, files or settings
-DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE = "data: ", "files: ", "settings: "
+DATA_CHANGE = "data: "
+FILE_CHANGE = "files: "
+SETTING_CHANGE = "settings: "
 #: maximum number of lines with reasons in a summary
 MAX_REASONS = 4
 
@@ -153,7 +155,8 @@ def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
     changes = []
     for key in recorded | now:
-        was, new = recorded.get(key), now.get(key)
+        was = recorded.get(key)
+        new = now.get(key)
         if was != new:
             changes.append(f"{SETTING_CHANGE}{key}: recorded {was}, now {new}")
     return changes

@@ -78,9 +78,11 @@ def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
 
 
 def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
-    inode, ctime = 0, 0
+    inode = 0
+    ctime = 0
     if time.time_ns() - stat.st_ctime_ns > TICK:
-        inode, ctime = stat.st_ino, stat.st_ctime_ns
+        inode = stat.st_ino
+        ctime = stat.st_ctime_ns
     return Opened(short, stat.st_size, stat.st_mtime_ns, digest, inode=inode, ctime_ns=ctime)
 
 

@@ -97,7 +97,8 @@ def check_scores(key: str, scores: Scores) -> None:
 
 
 #: Cost keys in a row of ``rounds.jsonl``: sums over the round's clients. FLOPs that cannot be counted are null.
-BYTES, FLOPS = ("bytes_down", "bytes_up"), ("client_flops", "server_flops")
+BYTES = ("bytes_down", "bytes_up")
+FLOPS = ("client_flops", "server_flops")
 #: How the FLOPs of a result are counted.
 FORMULA = (
     "3 F per example and epoch of training, F per example of inference; F: matrix products, convolutions and attention "

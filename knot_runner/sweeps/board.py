@@ -24,7 +24,8 @@ from knot_runner.sweeps.state import JobProgress, read_failure, read_progress, s
 from knot_runner.sweeps.task import Outcome
 
 #: Seconds between two refreshes; maximum number of running jobs shown.
-REFRESH_SECONDS, MAX_ROWS = 1.0, 12
+REFRESH_SECONDS = 1.0
+MAX_ROWS = 12
 
 
 class Board:
@@ -122,7 +123,8 @@ def ended_line(result: RunResult) -> str:
 
 
 #: Exit codes of a sweep: if a job failed or diverged; if every failure is due to the user's input.
-EXIT_FAILED, EXIT_USER_ERROR = 1, 2
+EXIT_FAILED = 1
+EXIT_USER_ERROR = 2
 
 
 def sweep_summary(
@@ -139,7 +141,8 @@ def sweep_summary(
     """
     returned = {outcome.run_id: outcome for outcome in outcomes}
     done = resumed = skipped = 0
-    failed, diverged = [], []
+    failed = []
+    diverged = []
     for job in jobs:
         outcome = returned.get(job.run_id, Outcome(job.run_id, ""))
         state = status(job.folder)

@@ -19,7 +19,9 @@ from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import write_atomic
 
 #: Marks: start no further jobs; wait for jobs that another process runs; recompute stages of other code versions.
-STOP, PATIENT, RECOMPUTE = "stop", "patient", "recompute"
+STOP = "stop"
+PATIENT = "patient"
+RECOMPUTE = "recompute"
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,12 @@ from knot_runner.util.processes import on_signal
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: Outcome of an attempt to run a job. busy: another process runs the same job; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
-PROGRESS, FAILED, JOB_LOG = "progress.json", "failed.json", "log.txt"
+PROGRESS = "progress.json"
+FAILED = "failed.json"
+JOB_LOG = "log.txt"
 #: Seconds between two writes of a run's progress file; age in seconds from which the file counts as stale.
-HEARTBEAT_SECONDS, FRESH_SECONDS = 1.0, 60.0
+HEARTBEAT_SECONDS = 1.0
+FRESH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,8 @@ def _residual(rows: AscentRows, ps: ndarray) -> tuple[ndarray, ndarray]:
     labels = np.arange(len(ps))
     moving = ps.copy()
     moving[labels, labels] = 0.0
-    away, here = moving.sum(1), moving.sum(0)
+    away = moving.sum(1)
+    here = moving.sum(0)
     moved = away + here + abs(rows.excess)
     few = moved < rows.q
     return np.where(few, rows.excess + (away - here), rows.q - ps.sum(0)), np.minimum(moved, rows.q)

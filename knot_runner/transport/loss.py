@@ -58,7 +58,8 @@ def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tens
     if p.shape[-1] != n or q.shape[-1] != n:
         raise ValueError(f"p {tuple(p.shape)} and q {tuple(q.shape)} need one entry for each of the {n} points")
     shape = torch.broadcast_shapes(p.shape, q.shape)
-    student, teacher = p.expand(shape).reshape(-1, n), q.detach().expand(shape).reshape(-1, n)
+    student = p.expand(shape).reshape(-1, n)
+    teacher = q.detach().expand(shape).reshape(-1, n)
     finite = student.isfinite().all(-1, keepdim=True)
     clean = student.detach().where(finite, 1 / n)
     _check(clean, "p")
@@ -135,8 +136,10 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     import ot
 
     cost = host_cost(points).numpy()
-    a, b = unit_mass(p).cpu().numpy(), unit_mass(q).cpu().numpy()
-    values, potentials = np.empty(len(a)), np.empty(a.shape)
+    a = unit_mass(p).cpu().numpy()
+    b = unit_mass(q).cpu().numpy()
+    values = np.empty(len(a))
+    potentials = np.empty(a.shape)
     for i in range(len(a)):
         values[i], log = ot.emd2(a[i], b[i], cost, log=True, return_matrix=False)
         if log["warning"] is not None:
@@ -166,13 +169,15 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> Solution:
     p and q have shape [N, n], and their rows are scaled to sum 1. W1 is computed in float64, in units of ``points``,
     shape [n, d]. A potential is a subgradient of W1 with respect to p, which is determined up to a constant.
     """
-    p, q = unit_mass(p), unit_mass(q)
+    p = unit_mass(p)
+    q = unit_mass(q)
     points = points.double()
     name = _closed_form(points)
     if name != "exact" or len(points) > MOST_ENUMERATED:
         return SOLVERS[name](p, q, points, Solver(name, epsilon=0.0, tolerance=1e-9, scaling=0.5))
     vertices = torch.from_numpy(tight_trees(host_cost(points).numpy())[0])
-    values, potentials = torch.empty(len(p), dtype=torch.float64), torch.empty(p.shape, dtype=torch.float64)
+    values = torch.empty(len(p), dtype=torch.float64)
+    potentials = torch.empty(p.shape, dtype=torch.float64)
     for rows in torch.arange(len(p)).split(ROWS_AT_ONCE):
         values[rows], best = ((p[rows] - q[rows]) @ vertices.T).max(1)
         potentials[rows] = vertices[best]

@@ -50,9 +50,11 @@ NOTHING = 1e-50
 #: p and q are equal up to the rounding of their sums if no label has a larger relative difference.
 SAME = 2e-15
 #: Largest numbers of iterations from the limit of small eps, and from a large eps.
-MOST_STEPS, MAX_ITERATIONS = 10, 400
+MOST_STEPS = 10
+MAX_ITERATIONS = 400
 #: Fractions of the largest cost: eps counts as small up to ``SMALL``; the decrease of eps starts from ``LARGE``.
-SMALL, LARGE = 0.1, 0.25
+SMALL = 0.1
+LARGE = 0.25
 #: Bytes of an array of shape [labels, labels, rows], which fits into the cache of a core.
 BYTES_AT_ONCE = 2**18
 
@@ -90,7 +92,8 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
 
 
 def _solve(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, tolerance: float) -> tuple[ndarray, ...]:
-    p, q = p / p.sum(0), q / q.sum(0)
+    p = p / p.sum(0)
+    q = q / q.sum(0)
     q = np.where(q > NOTHING, q, 0.0)
     h, iterations = _potential(p, q, ground, epsilon, tolerance)
     cost = ground[..., None]
@@ -120,7 +123,8 @@ def _potential(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, toleranc
     limit, least = limit_potential(q, excess, trees, epsilon)
     rows = ascent.begin_ascent(p, q, limit, 0 * p[0] + epsilon, 0 * p)
     rows = ascent.climb(rows, cost, epsilon, tolerance, MOST_STEPS)
-    h, iterations = rows.h, rows.count
+    h = rows.h
+    iterations = rows.count
     # the flow over each edge, and p - q, must exceed the rounding error of the other flows
     seen = least > ascent.GROUND * (1 + largest / epsilon)
     different = abs((q - p).sum(0)) <= 0.01 * abs(excess).sum(0)

@@ -31,13 +31,20 @@ def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon:
     errors, the limit is unknown. Across an edge without flow, the potential difference is set to 0, although any value
     up to the edge length is valid.
     """
-    lengths, below, lower, upper = trees.lengths, trees.below, trees.lower, trees.upper
+    lengths = trees.lengths
+    below = trees.below
+    lower = trees.lower
+    upper = trees.upper
     if len(lengths) > 1:
         best = (trees.potentials @ excess).argmin(0)
-        lengths, below, lower, upper = lengths[best], below[best], lower[best], upper[best]
+        lengths = lengths[best]
+        below = below[best]
+        lower = lower[best]
+        upper = upper[best]
     flow, moved = _flow(below, trees.labels @ excess)
     size = abs(flow)
-    rises, falls = (size + flow) / 2, (size - flow) / 2
+    rises = (size + flow) / 2
+    falls = (size - flow) / 2
     leaving = np.einsum("tev,et->vt", lower, rises) + np.einsum("tev,et->vt", upper, falls)
     through = np.log(trees.labels @ q + leaving + _TINY)
     at_tail = np.where(flow > 0, np.einsum("tev,vt->et", lower, through), np.einsum("tev,vt->et", upper, through))

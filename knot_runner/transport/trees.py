@@ -88,7 +88,8 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     for distance in cost.unique().tolist():
         if distance > levels[-1] + slack:
             levels.append(distance)
-    weights, below = [], []
+    weights = []
+    below = []
     for near, far in itertools.pairwise(levels):
         together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
@@ -120,7 +121,8 @@ def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     chosen = np.array(list(itertools.combinations(range(len(edges)), n - 1)))
     systems = incidence[chosen][:, :, 1:]  # f_0 = 0
     spanning = np.abs(np.linalg.det(systems)) > 0.5  # determinants are 0 or +-1; not 0 where the edges span a tree
-    chosen, systems = chosen[spanning], systems[spanning]
+    chosen = chosen[spanning]
+    systems = systems[spanning]
     signs = np.array(list(itertools.product((-1.0, 1.0), repeat=n - 1)))
     lengths = distances[edges[:, 0], edges[:, 1]][chosen]
     tight = signs[None] * lengths[:, None]  # [trees, signs, n - 1]
@@ -215,7 +217,8 @@ def _of_vertices(distances: ndarray) -> TransportTrees | None:
 def _joined(potentials: ndarray, edges: ndarray, lengths: ndarray, labels: ndarray) -> TransportTrees:
     """Return the trees with ``edges`` [T, E, 2]: the lower and upper end of each edge."""
     nodes = np.eye(len(labels))
-    lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
+    lower = nodes[edges[..., 0]]
+    upper = nodes[edges[..., 1]]
     # for each edge, the function on the nodes that decreases by 1 from the lower to the upper end of the edge, is
     # constant along all other edges, and is 0 at the last node
     falls = np.zeros_like(lower)

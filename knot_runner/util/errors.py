@@ -140,7 +140,9 @@ def _distance(a: str, b: str) -> int:
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a):
-        earlier, before, row = before, row, [i + 1]
+        earlier = before
+        before = row
+        row = [i + 1]
         for j, other in enumerate(b):
             row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (letter != other)))
             if i and j and letter == b[j - 1] and other == a[i - 1]:

@@ -77,7 +77,8 @@ def redirect_output(file: TextIO) -> None:
 #: Signals that end a command: Ctrl-C, ``kill``, a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds that the actions of :func:`on_signal` may take, and seconds that a terminated process may take to end.
-_ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
+_ACTION_SECONDS = 10.0
+GRACE_SECONDS = 5.0
 #: Actions to call on a signal, the newest first.
 _signal_actions: list[Callable[[], object]] = []
 

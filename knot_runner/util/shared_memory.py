@@ -92,5 +92,6 @@ def size_text(size: float) -> str:
     """Return a number of bytes as text, such as ``3.1 GB``."""
     unit = 0
     while size >= 1000 and unit < len(UNITS) - 1:
-        size, unit = size / 1000, unit + 1
+        size = size / 1000
+        unit = unit + 1
     return f"{size:.0f} {UNITS[unit]}" if unit == 0 else f"{size:,.1f} {UNITS[unit]}"

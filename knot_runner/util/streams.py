@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 #: Exit codes of a command if its output could not be printed, and if the reader of its output closed the pipe.
-NOT_PRINTED, NOT_READ = 1, 141
+NOT_PRINTED = 1
+NOT_READ = 141
 
 
 class Stream:
@@ -78,7 +79,8 @@ def lasting() -> Iterator[Stream]:
         if not is_open(number):
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this descriptor
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
-        out, err = Stream(sys.stdout or nowhere), Stream(sys.stderr or nowhere)
+        out = Stream(sys.stdout or nowhere)
+        err = Stream(sys.stderr or nowhere)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             yield out
             err.flush()

@@ -100,7 +100,9 @@ def _listed(states: list[tuple[ComposedJob, JobState]], everything: bool) -> Tab
         shown = sorted(states, key=lambda pair: pair[1].standing in ("done", "to do"))[:MAX_JOBS_LISTED]
     rows = []
     for job, state in shown:
-        task, method, seed = job.settings.task, job.settings.method.name, str(job.settings.seed)
+        task = job.settings.task
+        method = job.settings.method.name
+        seed = str(job.settings.seed)
         rows.append((job.run_id, task.name, task.source, method, seed, short_line(job.label), state.text))
     if len(shown) < len(states):
         rows.append(("",) * (len(TITLES) - 1) + (f"{len(states) - len(shown)} more; use --all to list every job",))

@@ -30,7 +30,8 @@ from knot_runner.util.processes import on_signal
 if TYPE_CHECKING:
     from knot_runner.report.claims.verdicts import Verdict
 
-LIST_FILE, TABLE_FILE = "reproduce.yaml", "reproduced.md"
+LIST_FILE = "reproduce.yaml"
+TABLE_FILE = "reproduced.md"
 HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 
@@ -99,7 +100,8 @@ class Candidate:
 def reproduce_command(options: argparse.Namespace) -> int:
     """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
     end = time.monotonic() + 3600 * options.hours
-    names, typed = [], list(options.flags)
+    names = []
+    typed = list(options.flags)
     for word in options.words:
         if "=" in word or word.startswith("~"):
             typed.append(word)
@@ -139,7 +141,8 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
     """Return the candidates by claims per minute, and a line for each preset that cannot be composed."""
     listed = {entry.preset: entry for entry in listed_presets(config_dir)}
-    composed, failed = [], []
+    composed = []
+    failed = []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
     with messages_to(lambda _: None):
         for name in names or listed:

@@ -60,9 +60,11 @@ def _answered(run: BundledRun, rounds: int | None, environment: RerunEnvironment
     try:
         answer, lines = _compared(run, rounds, environment)
     except UserError as problem:
-        answer, lines = NOT_MADE, [str(problem)]
+        answer = NOT_MADE
+        lines = [str(problem)]
     except Exception as problem:  # a config may hold anything; continue with the other runs
-        answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]
+        answer = NOT_MADE
+        lines = [f"{type(problem).__name__}: {problem}"]
     print(quoted(f"{run.folder}, seed {run.result.seed}: {answer}"))
     for line in lines:
         print(f"  {quoted(line)}")
@@ -106,7 +108,8 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
         lines.append(f"different data: {_data_text(was, now)}")
     lines += [f"different code: {change}" for change in code_changes(was.made_by)]
     for key in ("device", "engine"):
-        then, today = getattr(was, key, None), getattr(now, key, None)
+        then = getattr(was, key, None)
+        today = getattr(now, key, None)
         if then != today:
             lines.append(f"recorded on {then}, rerun on {today}")
     return lines

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 TEACHERS = {"images": "cnn_16", "texts": "bert_mini"}
 #: Prefixes of keys in a file of ``training``: ``for_KIND`` holds the values for a kind of training; in this block,
 #: ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
-BLOCK, VARIANT = "for_", "on_"
+BLOCK = "for_"
+VARIANT = "on_"
 #: Block of a file of ``training`` -> the methods that it is for.
 BLOCKS = {
     "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning", "for_central": "distillation by terms",
@@ -56,7 +57,8 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     Raises:
         Misfit: One of these groups does not fit.
     """
-    task, method = choice(config, "task"), choice(config, "method")
+    task = choice(config, "task")
+    method = choice(config, "method")
     kind_of_task = TASK_KINDS[task_kind]
     if task_kind not in family.tasks:
         why = f"the method does not support a task that {kind_of_task.contents}"
@@ -73,7 +75,9 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
         return
     for group in ("model", "training"):
         require_group(config, group)
-    on_images, rounds, partition = task_kind == "images", family.training == "rounds", config.get("partition")
+    on_images = task_kind == "images"
+    rounds = family.training == "rounds"
+    partition = config.get("partition")
     kind = str(config["model"].get("kind"))
     if kind in MODEL_SETTINGS and on_images != (kind in NETWORK_SETTINGS):
         names = [name for name in choices("model") if name.startswith("bert") != on_images]
@@ -109,7 +113,9 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     A federated method that does not distill ignores the transfer set, so that one command can compare this method with
     methods that distill.
     """
-    task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
+    task = config["task"]
+    transfer = config["transfer"]
+    none = "Use transfer=none"
     if not isinstance(transfer, dict):
         raise UserError(f"{transfer!r:.40} is not an image data set. Select one with transfer=NAME", "transfer")
     chosen = choice(config, "transfer")
@@ -146,7 +152,9 @@ def training_values(config: Config, kind: str) -> Config:
     Raises:
         Misfit: The file of ``training`` has blocks, but no block applies.
     """
-    training, task, method = config["training"], config["task"], config["method"]
+    training = config["training"]
+    task = config["task"]
+    method = config["method"]
     blocks = {key: block for key, block in training.items() if key.startswith(BLOCK) and key != IDLE}
     given = without(training, IDLE, *blocks)
     names = {f"{VARIANT}{name}" for name in (kind_of(task), task.get("name"), method.get("algorithm"))}

@@ -33,8 +33,11 @@ def check_parties_method(settings: Settings) -> None:
 
 
 def _check_view(settings: Settings) -> None:
-    task, chosen = settings.task, settings.method.view
-    view, why, hint = f"method.view={chosen}", "", ""
+    task = settings.task
+    chosen = settings.method.view
+    view = f"method.view={chosen}"
+    why = ""
+    hint = ""
     if not isinstance(task, ImageTaskSettings):
         raise settings.misfit("method", "task", f"{view} requires images, but the task has texts")
     channels, *sides = task.shape
@@ -55,7 +58,8 @@ def _check_view(settings: Settings) -> None:
 def _check_synthesis(settings: Settings) -> None:
     if not settings.on_images:
         raise settings.misfit("method", "task", "method.synthesis generates images, but the task has texts")
-    count, view = len(settings.method.teachers), settings.method.view
+    count = len(settings.method.teachers)
+    view = settings.method.view
     if count != 1:
         raise UserError(f"images are generated from one teacher, but method.teachers lists {count}", "method.synthesis")
     if view != "none":
@@ -67,7 +71,8 @@ def check_distill_method(settings: Settings) -> None:
 
     Raises :class:`UserError`.
     """
-    method, schedule = settings.method, settings.method.schedule
+    method = settings.method
+    schedule = settings.method.schedule
     if schedule.kind != "offline" and method.teachers:
         raise UserError(
             f"schedule.kind={schedule.kind} trains its own teachers. Use method.teachers=[]", "method.teachers"

@@ -193,8 +193,10 @@ def stages_valid(config: Config) -> float | None:
 
     The share is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
     """
-    method, training = config["method"], config["training"]
-    algorithm, stages = method["algorithm"], {"local", "pretrain", "distill"}
+    method = config["method"]
+    training = config["training"]
+    algorithm = method["algorithm"]
+    stages = {"local", "pretrain", "distill"}
     if algorithm == "teachers":
         stages.remove("distill")
     if algorithm == "distill":
@@ -214,7 +216,8 @@ def held_out_shares(config: Config) -> Config:
     ``transfer`` has a default if a server distills, unless the task or the group ``transfer`` has a transfer set.
     ``valid`` has a default if personalized models are selected or trained on held-out examples.
     """
-    partition, method = config.get("partition") or {}, config.get("method") or {}
+    partition = config.get("partition") or {}
+    method = config.get("method") or {}
     shares: Config = {}
     if method.get("server_distillation") is not None:
         shares["transfer"] = PartyShares.transfer
@@ -243,7 +246,8 @@ def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = 
     The result is "" if the shares are equal. ``free`` lists keys that may differ.
     """
     groups = list(configs)
-    unlike, overrides = [], []
+    unlike = []
+    overrides = []
     for key in TRAINING_SHARES:
         group, name = key.split(".")
         values = dict.fromkeys((config.get(group) or {}).get(name) for config in groups)

@@ -54,7 +54,9 @@ class UserPrivacySettings:
     def check(self, settings: Settings) -> None:
         """Raise :class:`UserError` for settings that privacy does not cover; messages are checked elsewhere."""
         method = settings.method
-        why, other, hint = "", "method", "Use privacy=null"
+        why = ""
+        other = "method"
+        hint = "Use privacy=null"
         if not isinstance(method, FederatedSettings):
             why = "the method has no clients that train in rounds"
         elif isinstance(method, LocalAlgorithmSettings):
@@ -64,7 +66,8 @@ class UserPrivacySettings:
             hint = "Use method.clustering=null"
         elif settings.fleet is not None:
             why = "a fleet changes which clients participate, which the privacy accountant does not cover"
-            other, hint = "fleet", "Use fleet=none"
+            other = "fleet"
+            hint = "Use fleet=none"
         elif getattr(method.personalization, "shares_models", False):
             why = "method.personalization sends the clients' personalized models to other clients without clipping"
             hint = "Use finetune or soup"
@@ -72,6 +75,8 @@ class UserPrivacySettings:
             problem = "privacy requires equal weights, which bound the influence of each client. Use uniform"
             raise UserError(problem, "method.aggregation")
         elif isinstance(settings.partition, Centralized):
-            why, other, hint = "user-level privacy needs at least two clients", "partition", ""
+            why = "user-level privacy needs at least two clients"
+            other = "partition"
+            hint = ""
         if why:
             raise settings.misfit("privacy", other, why, hint)

@@ -127,10 +127,12 @@ def build_run(config: Config) -> Settings:
     for group in ("task", "method"):
         require_group(config, group)
     given = config["method"]
-    task_kind, algorithm = kind_of(config["task"]), given.get("algorithm")
+    task_kind = kind_of(config["task"])
+    algorithm = given.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
         raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
-    kind, family = METHOD_SETTINGS[algorithm], family_of_algorithm(algorithm)
+    kind = METHOD_SETTINGS[algorithm]
+    family = family_of_algorithm(algorithm)
     check_fit(config, family, task_kind)
     for group in ("task", "method"):  # the names of tasks and methods are folders below paths.output_dir
         name = config[group].get("name")

@@ -114,7 +114,8 @@ class TextColumns:
     def __post_init__(self) -> None:
         require(self.dialogue != [], "dialogue", "expected a column name. Use null if the data have no dialogues")
         for name, column in self.clients.items():
-            key, problem = f"clients.{name}", f"'{name}' is a built-in value of partition.by. Use another name"
+            key = f"clients.{name}"
+            problem = f"'{name}' is a built-in value of partition.by. Use another name"
             require(column != [], key, "expected a column name. Set one, or remove this key")
             require(name not in ("user", "file", "dialogue"), key, problem)
 
@@ -262,7 +263,8 @@ class TaskSettings:
         return [name for name in missing_names(self.missing, self.optional) if name in known]
 
     def _removable(self) -> list[str]:
-        names, paths = [], []
+        names = []
+        paths = []
         for name, data in self.datasets.items():
             if data.role == "local":
                 names.append(name)

@@ -33,7 +33,8 @@ def by_part(read: PartReader) -> ImageReader:
     """
 
     def read_part(folder: DataFolder, settings: ImageTaskSettings, part: str) -> Images:
-        pixels, labels = [], []
+        pixels = []
+        labels = []
         for file, images in read(folder, getattr(settings.local, part), part, settings):
             shape = images.pixels.shape[1:]
             if shape != tuple(settings.shape):
@@ -82,7 +83,9 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
     """Return what is wrong with ``images`` (types, lengths, shapes, ranges); "" if they are valid."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
-    pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
+    pixels = images.pixels
+    labels = images.labels
+    classes = len(settings.classes)
     kinds = [getattr(values, "dtype", type(values).__name__) for values in (pixels, labels)]
     if kinds[0] not in (np.uint8, np.float32):
         return f"pixels of {kinds[0]} instead of uint8 or float32"
@@ -106,7 +109,8 @@ def sides(shape: Iterable[int]) -> str:
 
 
 #: Limits of a tar: unpacked bytes, and members. The official CIFAR archives have 0.19e9 bytes and 9 members.
-MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
+MAX_UNFOLDED = 600_000_000
+_MAX_MEMBERS = 1000
 #: Limit in bytes of an extended header (long names, exact times), because tarfile reads the whole header into memory.
 MAX_HEADER = 1_000_000
 

@@ -217,7 +217,8 @@ class _Machine:
         elif name == "GLOBAL":
             self.put(name, [argument])
         elif name == "BUILD":
-            state, target = self.stack.pop(), self.stack[-1]
+            state = self.stack.pop()
+            target = self.stack[-1]
             if target is not PickleName.BYTE:  # byte order and fields of a byte are irrelevant
                 target.fill(*state[1:])  # the first item is the version
         elif name in TAKEN:

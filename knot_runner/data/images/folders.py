@@ -22,9 +22,11 @@ from knot_runner.util.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 #: Limits far above any small picture: bytes of an image file, and the compression ratio of an image file in a zip.
-_MAX_BYTES, MAX_RATIO = 20_000_000, 200
+_MAX_BYTES = 20_000_000
+MAX_RATIO = 200
 #: Limits of a zip: members, and bytes of the list of members. Reading a list of a million members takes ten seconds.
-MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
+MAX_MEMBERS = 300_000
+MAX_LIST = 40_000_000
 
 
 def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:

@@ -17,7 +17,9 @@ from knot_runner.data.readers import read_csv
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
-USER, IMAGE, LABEL = "user_id", "image_id", "class"
+USER = "user_id"
+IMAGE = "image_id"
+LABEL = "class"
 
 
 #: image file -> its photographer ("" if unknown) and its class
@@ -30,7 +32,8 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     Images are uint8. Each image is the center crop of a photograph, scaled to ``settings.shape``. Errors are raised as
     :class:`UserError` naming the file, and the line for a CSV file.
     """
-    local, classes = settings.local, len(settings.classes)
+    local = settings.local
+    classes = len(settings.classes)
     rows: _Rows = {}
     for entry in local.train:
         _add_rows(rows, folder, entry, classes, USER, IMAGE, LABEL)
@@ -57,7 +60,8 @@ def _add_rows(rows: _Rows, folder: DataFolder, entry: str, classes: int, *wanted
         for column in wanted:
             if not record.get(column):
                 raise UserError(f"no value for {column}. Expected the columns {USER}, {IMAGE}, {LABEL}", where)
-        name, label = record[IMAGE], record[LABEL]
+        name = record[IMAGE]
+        label = record[LABEL]
         if not (name.isascii() and name.isalnum()):
             raise UserError(f"{IMAGE} {name!r:.40} contains characters other than letters and digits", where)
         if not (label.isascii() and label.isdecimal() and len(label) < 10 and int(label) < classes):

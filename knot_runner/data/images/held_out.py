@@ -24,7 +24,8 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
     The random draw of a client's examples is seeded by (seed, client). The number of held-out examples is the rounded
     share, but at least one and never all. A client with one example holds out none.
     """
-    train, valid = [], []
+    train = []
+    valid = []
     for client, rows in enumerate(partition.train):
         wanted = min(max(round(share * len(rows)), 1), len(rows) - 1)
         order = partition_rng(seed, f"valid {client}").permutation(len(rows))
@@ -155,7 +156,8 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
         pixels, files, notes = _pixels(settings, data_root)
     except UserError as problem:  # messages of readers name keys of the task
         raise UserError(transfer_keys(str(problem))) from None
-    count, most = len(pixels), settings.max_examples
+    count = len(pixels)
+    most = settings.max_examples
     if most is not None:
         if most > count:
             raise UserError(
@@ -192,8 +194,10 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
     Raises:
         UserError: The images cannot be converted.
     """
-    pixels, shape = images.pixels, reference.shape[1:]
-    channels, wanted = pixels.shape[1], shape[0]
+    pixels = images.pixels
+    shape = reference.shape[1:]
+    channels = pixels.shape[1]
+    wanted = shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
             f"the images have {channels} channels, but task.shape has {wanted}. Only 1 (gray) and 3 (color) channels "

@@ -40,7 +40,8 @@ def read_idx(
         raise UserError(f"expected pairs [images, labels], got {len(entries)} files", f"task.local.{part}")
     paths = [folder.file(folder.path(entry)) for entry in entries]
     for images, labels in zip(paths[::2], paths[1::2], strict=True):
-        pixels, numbers = _read_array(images, "images"), _read_array(labels, "labels").astype(np.int64)
+        pixels = _read_array(images, "images")
+        numbers = _read_array(labels, "labels").astype(np.int64)
         if len(pixels) != len(numbers):
             raise UserError(f"has {len(numbers)} labels, but {images.name} has {len(pixels)} images", labels)
         check_image_labels(labels, numbers, len(settings.classes))
@@ -59,7 +60,8 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         if len(head) < head_bytes:
             raise UserError(f"ends within the first {head_bytes} bytes", path)
         shape = struct.unpack(f">{sizes}I", head[4:])
-        wanted, named = math.prod(shape), sides(shape)
+        wanted = math.prod(shape)
+        named = sides(shape)
         if wanted > MOST:
             raise UserError(f"declares {named} values, more than the limit of {MOST} bytes", path)
         body = file.read(wanted + 1)
@@ -83,7 +85,8 @@ def read_usps(
 
 def _digit(where: str, line: str) -> np.ndarray:
     """Return the label and the 256 gray levels of one ``line`` as one array, float64 [257]."""
-    values, levels = line.split(), USPS_SIDE * USPS_SIDE
+    values = line.split()
+    levels = USPS_SIDE * USPS_SIDE
     if not line.endswith("\n"):
         raise UserError("no line end. The file is truncated", where)
     if len(values) != 1 + levels:

@@ -32,7 +32,10 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     Raises:
         UserError: A file is invalid. The message names the file and the writer.
     """
-    train, test, home, names = {}, {}, {}, []
+    train = {}
+    test = {}
+    home = {}
+    names = []
     for path, content in _files(folder, settings.local.train):
         names.append(folder.short(path))
         for writer, rows in _writers(path, content, settings):
@@ -72,7 +75,9 @@ def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int]) 
     """
     exact = all(pixels.dtype == np.uint8 for pixels, _ in writers.values())
     numbers = dict(zip(home, range(len(home)), strict=True))
-    flat, labels, users = [np.zeros((0, math.prod(shape)), np.uint8)], [], []
+    flat = [np.zeros((0, math.prod(shape)), np.uint8)]
+    labels = []
+    users = []
     for name, (pixels, labels_of_writer) in writers.items():
         flat.append(pixels if exact else unit_pixels(pixels, np.float32))
         labels += labels_of_writer
@@ -103,7 +108,9 @@ def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[t
 
 def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> Writer:
     rows = rows if isinstance(rows, dict) else {}
-    x, y, classes = rows.get("x"), rows.get("y"), len(settings.classes)
+    x = rows.get("x")
+    y = rows.get("y")
+    classes = len(settings.classes)
     if not (isinstance(x, list) and isinstance(y, list)):
         raise UserError("the lists x and y are missing", where)
     if not len(x) == len(y) == count:

@@ -24,7 +24,8 @@ from knot_runner.util.errors import UserError
 #: Classes of scikit-learn's handwritten digits, which need no files and no network.
 EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
 #: Distance between two classes of the same superclass, and between two classes of different superclasses.
-WITHIN, ACROSS = 1.0, 2.0
+WITHIN = 1.0
+ACROSS = 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
@@ -66,7 +67,8 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
         UserError: The data cannot be loaded. The message names the key or file.
     """
     parts, files = read_parts(settings, data_root)
-    classes, coordinates = settings.classes, class_points(settings)
+    classes = settings.classes
+    coordinates = class_points(settings)
     if settings.source == "embedded":
         classes = EMBEDDED_DIGITS
         # the digits get the coordinates of the task's first ten classes, if the task has ten classes
@@ -107,7 +109,9 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
     """Return (train, test, notes). Test images are held out if the source has none. Both parts are limited in size."""
-    train, test, notes = parts.train, parts.test, list(parts.notes)
+    train = parts.train
+    test = parts.test
+    notes = list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
             raise UserError(f"no {part} images found for {settings.name}", f"task.{settings.source}")
@@ -165,7 +169,8 @@ def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
     Interpolation is between pixel centers, and values at the border are repeated. Shrinking does not average over
     pixels.
     """
-    down, across = _scale_weights(images.shape[-2], height), _scale_weights(images.shape[-1], width)
+    down = _scale_weights(images.shape[-2], height)
+    across = _scale_weights(images.shape[-1], width)
     return down @ images @ across.T
 
 

@@ -69,7 +69,8 @@ def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.ra
     ``owner`` has the client of each training image. A class without training images is divided in proportion to the
     clients' total numbers of training images.
     """
-    labels, classes = task.test.labels, len(task.classes)
+    labels = task.test.labels
+    classes = len(task.classes)
     counts = class_counts(task.train.labels, owner, clients, classes)
     sizes = np.bincount(labels, minlength=classes)
     weights = np.where(counts.sum(0) > 0, counts, counts.sum(1, keepdims=True))
@@ -92,8 +93,10 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = _positions(numbers, clients)
-    test, notes = client_numbers(settings, task.test), []
-    nameless, nameless_test = int((numbers == NOBODY).sum()), 0
+    test = client_numbers(settings, task.test)
+    notes = []
+    nameless = int((numbers == NOBODY).sum())
+    nameless_test = 0
     if test is not None:
         nameless_test = int((test == NOBODY).sum())
     if nameless or nameless_test:
@@ -128,7 +131,9 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     Without ``num_clients``, return all clients with enough images.
     """
     sizes = np.array(list(map(len, whole.train)))
-    least, wanted, total = settings.least, settings.num_clients, len(sizes)
+    least = settings.least
+    wanted = settings.num_clients
+    total = len(sizes)
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
@@ -167,7 +172,9 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     to the number of training images. For each class, the client has int(share * n_u) + 1 training and int(share * n_u /
     6) + 1 test images, with normalized shares ~ lognormal(1, 1). Several clients may have the same image.
     """
-    present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
+    present = np.unique(task.train.labels)
+    clients = settings.num_clients
+    size = len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
         raise UserError(
@@ -182,7 +189,9 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     train = _take_in_turn(task.train, labels, wanted.astype(np.int64) + 1, rng)
     test = _take_in_turn(task.test, labels, (wanted * TEST_SHARE).astype(np.int64) + 1, rng)
     uses = np.bincount(np.concatenate(train), minlength=size)
-    several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
+    several = int((uses > 1).sum())
+    none = int((uses == 0).sum())
+    notes = []
     if several or none:
         notes.append(
             f"partition: of {counted(size, 'training example')}, {several} have several clients, {none} have none"
@@ -200,7 +209,8 @@ def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: n
     again. No client gets an image twice, because the classes of a client are distinct.
     """
     pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
-    start, rows = dict.fromkeys(pools, 0), []
+    start = dict.fromkeys(pools, 0)
+    rows = []
     for client_labels, client_counts in zip(labels, counts, strict=True):
         parts = []
         for label, count in zip(client_labels, client_counts, strict=True):

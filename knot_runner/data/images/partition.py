@@ -50,7 +50,8 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     Raises:
         UserError: A setting cannot be satisfied, or a client would have no training images.
     """
-    kind, images = settings.kind, len(task.train)
+    kind = settings.kind
+    images = len(task.train)
     if kind not in PARTITIONS:
         raise UserError(f"unknown partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
     # checked before tables of clients are built; natural uses existing clients, and manual repeats images
@@ -113,7 +114,9 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     Each client first gets a minimum number of images of each class. The remaining images of each class are divided in
     proportions drawn from Dir(alpha).
     """
-    sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
+    sizes = _sizes(task)
+    floor = settings.floor
+    clients = settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
     size = sizes[smallest]
     if floor is None:
@@ -141,7 +144,8 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     The parameters of the Dirichlet distribution are alpha * C times the class frequencies; for equally frequent
     classes, this is Dir(alpha, ..., alpha). As alpha grows, the clients' data become IID for any class frequencies.
     """
-    left, clients = _sizes(task), settings.num_clients
+    left = _sizes(task)
+    clients = settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
     present = np.flatnonzero(left)
     mixtures = np.zeros((clients, len(left)))
@@ -155,7 +159,8 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
         sampled = rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
         counts += granted
-        left, needs = left - granted.sum(0), needs - granted.sum(1)
+        left = left - granted.sum(0)
+        needs = needs - granted.sum(1)
     return partition_by_owner(task, assign_images(task.train.labels, counts, rng), clients, rng)
 
 
@@ -164,7 +169,9 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 
     Shard sizes differ by at most one image, so that no image is left over.
     """
-    clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
+    clients = settings.num_clients
+    each = settings.shards_per_client
+    labels = task.train.labels
     count = clients * each
     if count > len(labels):
         raise UserError(
@@ -202,7 +209,8 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     The groups of the remaining clients are drawn uniformly. Each class is divided equally among the clients of the
     group that contains the class. Clients are ordered by group.
     """
-    classes, clients = len(task.classes), settings.num_clients
+    classes = len(task.classes)
+    clients = settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):
         if not 0 <= label < classes:
@@ -214,7 +222,9 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     for number, group in enumerate(chosen):
         member[np.ix_(groups == number, group)] = 1
     shares = member / np.maximum(member.sum(0), 1)
-    owners, left, notes = [], [], []
+    owners = []
+    left = []
+    notes = []
     for images in (task.train, task.test):
         sizes = np.bincount(images.labels, minlength=classes)
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
@@ -252,7 +262,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
             "Use partition=iid, partition=dirichlet or partition=shards",
             f"partition.by={settings.by}",
         )
-    clients, alpha = settings.embedded_clients, settings.alpha
+    clients = settings.embedded_clients
+    alpha = settings.alpha
     partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
     partition.notes.insert(
         0,
@@ -268,7 +279,8 @@ def _problem(partition: object, settings: object, task: ImageTask, rng: np.rando
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)
     for name in ("train", "test"):
-        rows, count = getattr(partition, name), len(getattr(task, name))
+        rows = getattr(partition, name)
+        count = len(getattr(task, name))
         if len(rows) != clients:
             return f"{name} rows of {len(rows)} clients for {clients} names"
         for client, part in enumerate(map(np.asarray, rows)):

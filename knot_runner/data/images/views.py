@@ -52,7 +52,8 @@ def edges(pixels: np.ndarray) -> np.ndarray:
     wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
     across = wide[:, :, :-2] + 2 * wide[:, :, 1:-1] + wide[:, :, 2:]
-    horizontal, vertical = down[:, :, 2:] - down[:, :, :-2], across[:, 2:] - across[:, :-2]
+    horizontal = down[:, :, 2:] - down[:, :, :-2]
+    vertical = across[:, 2:] - across[:, :-2]
     return (np.hypot(horizontal, vertical) / np.float32(4 * np.sqrt(2)))[:, None]
 
 

@@ -64,7 +64,8 @@ def make_lean(inputs: EngineInputs) -> Lean:
             "lean",
             hint="Use hardware.engine=auto",
         )
-    workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
+    workers = worker_count(inputs.hardware)
+    threads = inputs.hardware.threads
     return Lean(inputs.networks, inputs.data, inputs.test, inputs.dtype, workers, threads, inputs.plugins)
 
 
@@ -72,7 +73,8 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     """Return ``hardware.engine=stacked``, for the package's image models (not for custom models) on any device."""
     from knot_runner.engine.federated.stacked.engine import Stacked
 
-    hardware, device = inputs.hardware, inputs.device
+    hardware = inputs.hardware
+    device = inputs.device
     if not inputs.has_only_image_models:
         raise UserError(
             "trains only the package's image models, not text or custom models. Use hardware.engine=auto",

@@ -181,7 +181,8 @@ def _kept_buffers(model: nn.Module) -> Tensors:
 
 
 def _fields(named: Tensors) -> tuple[Field, ...]:
-    fields, start = [], 0
+    fields = []
+    start = 0
     for name, tensor in named.items():
         fields.append(Field(name, tuple(tensor.shape), start))
         start = fields[-1].stop

@@ -35,7 +35,8 @@ class Loop:
         self, network: Network, data: ClientData, test: ClientData, device: torch.device, dtype: torch.dtype
     ) -> None:
         self.network, self.layout = network, flat.layout_of(network)
-        self.device, self.dtype = device, dtype
+        self.device = device
+        self.dtype = dtype
         self.data, self.test = data.to(device), test.to(device)
         self.model = _build(network, device, dtype)
         self.head = self.model.get_submodule(self.layout.head.removesuffix("."))
@@ -58,7 +59,8 @@ class Loop:
         The model is evaluated before and after training. ``weights``: not used; the result has its own memory.
         """
         before = self.correct(request.test_rows, request.start)
-        work, program = LocalWork(self, request), request.program
+        work = LocalWork(self, request)
+        program = request.program
         with seeded(request.seed, "dropout", request.round, request.client, device=self.device):
             result = LocalResult(*work.train()) if program is None else program.run(program.settings, work)
         if not isinstance(result, LocalResult):

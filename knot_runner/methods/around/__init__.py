@@ -76,7 +76,8 @@ def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     An epoch that trains the head needs no gradients below the head, and an epoch that trains the body needs no
     gradients of the head's weights. A local program may train all parameters for further epochs.
     """
-    recipe, count = request.recipe, len(request.rows)
+    recipe = request.recipe
+    count = len(request.rows)
     if recipe.drop_last:
         count -= count % recipe.batch_size
     whole = 3 * flops.forward

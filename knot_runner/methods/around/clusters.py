@@ -100,7 +100,8 @@ class _Clusters:
         requests: list[LocalTraining], trained: list[Trained],
     ) -> tuple[FederatedState, State]:  # fmt: skip
         """Take each cluster's server step on the messages of that cluster."""
-        states, rows = [], []
+        states = []
+        rows = []
         for cluster, part in self.each(state):
             row: State = {}
             work, results = _cluster_work(cluster, requests, trained)
@@ -115,7 +116,9 @@ class _Clusters:
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
         """Run the exchange (second messages after the server step) of each cluster."""
-        states, rows, joint = [], [], FurtherWork()
+        states = []
+        rows = []
+        joint = FurtherWork()
         for cluster, part in self.each(state):
             work, results = _cluster_work(cluster, requests, trained)
             if work:

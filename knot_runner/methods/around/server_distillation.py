@@ -124,7 +124,11 @@ def fold(
     models = kept_models(distilled)
     if distilled[0].client == SERVER:
         models = model_parts(distilled[0])
-    loss, steps, tested, before, after = 0.0, 0, 0, 0, 0
+    loss = 0.0
+    steps = 0
+    tested = 0
+    before = 0
+    after = 0
     for result in distilled:
         loss += result.loss
         steps += result.steps
@@ -167,7 +171,8 @@ def _request(
     biases: LabelPoints | None = None
     if needs_bias(spec.weighting):
         biases = [sent.parts["bias"].tolist() for sent in each]
-    weighting, weights = spec.weighting, None
+    weighting = spec.weighting
+    weights = None
     mean_logits = answers.mean.get("logits")
     if mean_logits is None and spec.ensemble == "logits":
         logits = torch.stack(list(teacher_logits.values()), dim=1)
@@ -180,7 +185,9 @@ def _request(
         mean_logits = (w * logits.double()).sum(1) / w.sum(1)  # sum_k W_k z_k / sum_k W_k
     if mean_logits is not None:
         teacher_logits = {ENSEMBLE: mean_logits.to(model.weights.dtype)}
-        weighting, shares, biases = "A", [1.0], None
+        weighting = "A"
+        shares = [1.0]
+        biases = None
     settings = Distillation(
         loss=spec.loss,
         weighting=weighting,
@@ -195,7 +202,8 @@ def _request(
     tested = _tested(federation, student)
     if not federation.training.measures(round):
         tested = tested[:0]
-    number, program = 0 if student == SERVER else federation.network_number(student), None
+    number = 0 if student == SERVER else federation.network_number(student)
+    program = None
     if spec.terms:
         from knot_runner.methods.around.server_terms import term_program
 
@@ -230,7 +238,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
     if measured:
         gain = 0.0
         for row in measured:
-            before, after = row["distill_before"], row["distill_after"]
+            before = row["distill_before"]
+            after = row["distill_after"]
             gain += after - before
         summary |= {"before": before, "after": after, "gain": gain / len(measured)}
     return {"distilled": summary}

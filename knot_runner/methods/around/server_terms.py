@@ -101,11 +101,14 @@ def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
     The terms' adapters (layers between student and teacher features) and memories are created in each round. Random
     draws are seeded by (seed, round, student).
     """
-    spec, request, device = TermSettings(**settings), work.request, work.examples.labels.device
+    spec = TermSettings(**settings)
+    request = work.request
+    device = work.examples.labels.device
     names = (request.round, request.client)
     specs = read_terms(spec.terms, spec.network, [spec.network], _KEY)
     student_taps, (other,) = wanted_taps(specs, 1)
-    student, teacher = read_taps(work.model, spec.network, student_taps), _mean_teacher(spec, work, other)
+    student = read_taps(work.model, spec.network, student_taps)
+    teacher = _mean_teacher(spec, work, other)
     work.model.eval()
     with torch.no_grad(), seeded(request.seed, "adapters", *names):
         positions, inputs = next(work.examples.in_turn(SHOWN))
@@ -113,7 +116,8 @@ def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
         shown = student(**inputs), teacher(positions, inputs)
         losses = WeightedTerms(specs, *shown, len(work.examples), points).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
-    draws, finished = generator(request.seed, "terms", *names), itertools.count()
+    draws = generator(request.seed, "terms", *names)
+    finished = itertools.count()
     per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
     losses.train()
 
@@ -133,7 +137,8 @@ def _mean_teacher(
 
     These outputs are weighted means over the clients. ``taps``: names of the hidden layers that the terms read.
     """
-    logits, readers = work.request.inputs[ENSEMBLE], []
+    logits = work.request.inputs[ENSEMBLE]
+    readers = []
     for number in range(spec.models):
         model = copy.deepcopy(work.model).requires_grad_(False).eval()
         flat.load_flat(model, work.tensors[f"{number}/weights"], work.tensors[f"{number}/buffers"])

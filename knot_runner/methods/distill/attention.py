@@ -34,7 +34,8 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
 
     ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. The larger is first pooled to the size of the other.
     """
-    height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
+    height = min(f.shape[2], g.shape[2])
+    width = min(f.shape[3], g.shape[3])
     student = attention_map(pooled_to(f, height, width), p)
     teacher = attention_map(pooled_to(g, height, width), p)
     return (student - teacher).square().mean(1)

@@ -79,7 +79,8 @@ class StageCounter:
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
         """Return the FLOPs of ``passes`` forward passes over all ``examples``."""
-        info, length = self._store.get(*examples).info, 0
+        info = self._store.get(*examples).info
+        length = 0
         if network.reads_texts:
             count = info["texts"]
             length = math.ceil(info["tokens"] / count)

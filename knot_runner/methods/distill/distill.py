@@ -106,9 +106,12 @@ def fold(
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[StageState, LogRow]:  # fmt: skip
     """Return the next state and the round's log entries."""
-    state, row = copy.deepcopy(state), {}
+    state = copy.deepcopy(state)
+    row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name, info, party = f"{artifact.stage}/{artifact.key}", artifact.info, request.party
+        name = f"{artifact.stage}/{artifact.key}"
+        info = artifact.info
+        party = request.party
         terms = info.get("terms")
         if isinstance(request, ReleaseRecords):
             state.records = name
@@ -136,12 +139,14 @@ def fold(
 def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
     """Return the request that synthesizes images, or the request for the teacher's records if these are missing."""
     (teacher,) = federation.clients
-    network, weights = teacher.network, ref_of(state.weights[teacher.name])
+    network = teacher.network
+    weights = ref_of(state.weights[teacher.name])
     records = None
     if state.records:
         records = ref_of(state.records)
     elif isinstance(synthesis, RecordsSynthesis):
-        kind, components = synthesis.records, None
+        kind = synthesis.records
+        components = None
         if kind == "spectral":
             components = synthesis.components
         return ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)
@@ -181,7 +186,9 @@ def train_students(
 
     The ``generated`` examples, if given, replace the real examples, both for training and for selecting the epoch.
     """
-    student, schedule, originals = federation.server, config.schedule, None
+    student = federation.server
+    schedule = config.schedule
+    originals = None
     if teachers and isinstance(schedule, OfflineSchedule):
         originals = student.originals.get("train")
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
@@ -227,7 +234,8 @@ def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) ->
     ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
     returns the weights of its last epoch, because the network may not classify yet.
     """
-    phases, done = phases_of(config), len(state.phases)
+    phases = phases_of(config)
+    done = len(state.phases)
     if done:
         last = replace(last, start=ref_of(state.phases[-1]))
     if done == len(phases):

@@ -51,7 +51,8 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
     height is 4x4 with stride 2 and padding 1. Otherwise the kernel is as large as the difference of the heights
     requires.
     """
-    larger, smaller = max(side, wanted), min(side, wanted)
+    larger = max(side, wanted)
+    smaller = min(side, wanted)
     if larger % smaller:
         return larger - smaller + 1, 1, 0
     stride = larger // smaller

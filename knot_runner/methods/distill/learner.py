@@ -54,7 +54,8 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
     """
     read = []
     for name, options in terms.items():
-        term, where = TERMS[name], f"{key}.{name}"
+        term = TERMS[name]
+        where = f"{key}.{name}"
         if term.needs_teacher and not teachers:
             raise UserError("this term needs a teacher, but method.teachers is empty", where)
         pairs: NamedPairs = []
@@ -148,7 +149,8 @@ class WeightedTerms(nn.Module):
             UserError: A term with an automatic weight is 0.
         """
         remembered = copy_weights(self.modules_of_terms)  # only training batches may set state
-        sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
+        sums = dict.fromkeys(self.losses, 0.0)
+        reference = 0.0
         for student, teachers, batch in batches:
             labeled = batch.labels >= 0
             cross_entropy = float(torch.log(torch.tensor(float(student.logits.shape[1]))))

@@ -58,7 +58,8 @@ def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
     p_f and p_g are matrices of cosines between examples, mapped to [0, 1], with rows scaled to sum 1. The pairs include
     each example with itself.
     """
-    first, other = _nearness_shares(f), _nearness_shares(g)
+    first = _nearness_shares(f)
+    other = _nearness_shares(g)
     return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
 
 

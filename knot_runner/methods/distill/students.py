@@ -104,7 +104,8 @@ class PickStudent(OwnRequest):
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the student's weights and the training facts of all students. The training time is set to 0."""
-        trained, prefix = resources.store.get(*self.together), f"{self.number}."
+        trained = resources.store.get(*self.together)
+        prefix = f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}
 
@@ -134,7 +135,8 @@ class Students(StageTraining):
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
             module["teacher"] = self.teacher
-            networks, models = [request.network], [self.teacher]
+            networks = [request.network]
+            models = [self.teacher]
         elif not networks:
             networks = [request.network] * (count - 1)
         specs = read_terms(request.terms, request.network, networks)
@@ -171,7 +173,8 @@ class Students(StageTraining):
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
         """Yield the outputs and term inputs of the first batches of student ``number``."""
         names = (request.seed, "first batches", request.party)
-        order, draws = generator(*names), generator(*names, "terms")
+        order = generator(*names)
+        draws = generator(*names, "terms")
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
         for batch in itertools.islice(batches, FIRST_BATCHES):
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
@@ -203,7 +206,8 @@ class Students(StageTraining):
 
     def losses(self, batch: InputBatch) -> Tensor:
         """Return each student's loss on ``batch``. The loss of a student has no gradient for the other students."""
-        rows, share = self._batch(batch[0], self._draws, self._epoch), self._share(self._epoch)
+        rows = self._batch(batch[0], self._draws, self._epoch)
+        share = self._share(self._epoch)
         pairs = zip(self.terms, self._outputs(batch), strict=True)
         return torch.stack([terms(outputs, others, rows, share) for terms, (outputs, others) in pairs])
 

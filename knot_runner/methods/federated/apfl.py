@@ -41,7 +41,8 @@ def own(config: ApflSettings, state: FederatedState, federation: Federation, wor
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the client's own model mixed with the current global model, or the global model before any training."""
-    model, own_model = averaging.deployed(config, state, federation, client), kept_model(state, client)
+    model = averaging.deployed(config, state, federation, client)
+    own_model = kept_model(state, client)
     if own_model is None:
         return model
     return ClientModel(
@@ -81,7 +82,8 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
     own_optimizer = work.optimizer(personal)
     for module in (work.model, mixed):
         work.train_mode(module)
-    totals, steps = torch.zeros(2, dtype=torch.float64, device=device), 0
+    totals = torch.zeros(2, dtype=torch.float64, device=device)
+    steps = 0
     for batch in work.batches():
         with torch.no_grad():
             for parameter, v, w in zip(mixed.parameters(), personal.parameters(), work.model.parameters(), strict=True):

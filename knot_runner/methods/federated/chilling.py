@@ -59,13 +59,15 @@ def chilled(request: LocalTraining, config: FederatedSettings, federation: Feder
     with respect to the logits is (p_T - y) / T (eq. 2). The control run thus scales the gradient by 1 / T as chilling
     does, but uses p_1 instead of p_T.
     """
-    recipe, is_per_sample = request.recipe, config.hard_temperature is not None
+    recipe = request.recipe
+    is_per_sample = config.hard_temperature is not None
     temperature = scheduled(config.temperature, config.schedule, request.round)
     if config.stragglers and request.client in stragglers(config, federation):
         temperature = config.stragglers.temperature
         if config.stragglers.epochs is not None:
             recipe = replace(recipe, phases=(Phase(config.stragglers.epochs),))
     if config.lr_control and not is_per_sample:
-        recipe, temperature = replace(recipe, lr=recipe.lr / temperature), 1.0
+        recipe = replace(recipe, lr=recipe.lr / temperature)
+        temperature = 1.0
     options = CrossEntropy(temperature, config.hard_temperature, config.lr_control and is_per_sample)
     return replace(request, recipe=recipe, objective=Objective(cross_entropy, asdict(options)))

@@ -53,7 +53,8 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
         return one_cluster(len(matrix))
-    graph, count = affinity(matrix, settings), settings.clusters
+    graph = affinity(matrix, settings)
+    count = settings.clusters
     values = eigenvalues(graph)
     if count is None:
         count = min(CLUSTERS, max(len(matrix) // 2, 1))

@@ -65,7 +65,8 @@ def deployed(config: FedalaSettings, state: FederatedState, federation: Federati
     ``config.deployed`` selects between these models. The mix uses the client's last W. A client without a model of its
     own uses the global model.
     """
-    whole, personal = averaging.deployed(config, state, federation, client), kept_model(state, client)
+    whole = averaging.deployed(config, state, federation, client)
+    personal = kept_model(state, client)
     if personal is None or config.deployed == "trained":
         return personal or whole
     start = layer_starts(federation.layout)[-config.layers]
@@ -89,9 +90,11 @@ def _with_mix(
     if personal is None:
         return request
     start = layer_starts(federation.layout)[-config.layers]
-    mix, max_epochs = state.get(f"client/{request.client}/mix"), 1
+    mix = state.get(f"client/{request.client}/mix")
+    max_epochs = 1
     if mix is None:
-        mix, max_epochs = torch.ones_like(personal.weights[start:]), config.max_epochs
+        mix = torch.ones_like(personal.weights[start:])
+        max_epochs = config.max_epochs
     settings = {"config": config, "start": start, "max_epochs": max_epochs}
     tensors = {"weights": personal.weights, "mix": mix}
     # for the FLOPs of one pass that learns W
@@ -109,8 +112,11 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
     """
     config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
-    request, mix, model = work.request, work.tensors["mix"], work.model
-    personal, sent = work.tensors["weights"], flat.flat_vectors(model)[0]
+    request = work.request
+    mix = work.tensors["mix"]
+    model = work.model
+    personal = work.tensors["weights"]
+    sent = flat.flat_vectors(model)[0]
     draws = generator(request.seed, "fedala", request.round, request.client)
     count = max(1, round(config.share * len(request.rows)))
     chosen = torch.randperm(len(request.rows), generator=draws)[:count]

@@ -48,7 +48,8 @@ def regularized(
     if means is None:
         return request
     labels = federation.train_labels[request.rows]
-    logits, known = means[0][labels], means[1][labels]
+    logits = means[0][labels]
+    known = means[1][labels]
     options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
     objective = Objective(label_distillation, request.objective.settings | options)
     inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
@@ -112,7 +113,8 @@ def answer(config: FedDistillSettings, federation: Federation, client: int, logi
     Rows of labels without examples are 0. ``present`` is 1 for labels with examples.
     """
     (outputs,) = logits
-    labels, classes = federation.train_labels[federation.clients[client].train], outputs.shape[1]
+    labels = federation.train_labels[federation.clients[client].train]
+    classes = outputs.shape[1]
     counts = torch.bincount(labels, minlength=classes)
     total = torch.zeros(classes, classes, dtype=torch.float64).index_add_(0, labels, outputs.double())
     means = total / counts.clamp_min(1)[:, None]

@@ -47,7 +47,8 @@ from knot_runner.util.files import Facts
 OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 #: Prefixes of state entries: the generator's weights and running statistics, and the state of Adam.
-MODEL, ADAM = "generator/model.", "generator/adam."
+MODEL = "generator/model."
+ADAM = "generator/adam."
 #: Assumed total number of examples, by which mean label frequencies are converted to label counts.
 MILLION = 1_000_000
 #: Names of the tensors that Adam stores for each parameter.
@@ -169,7 +170,8 @@ def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """Return ``request`` with features generated for each example's own label, and for a drawn label."""
-    spec, counts = config.generator, state[LABELS]
+    spec = config.generator
+    counts = state[LABELS]
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(counts, len(request.rows), draws)
     with torch.no_grad():
@@ -193,7 +195,8 @@ def _generator(config: FedGenSettings, federation: Federation, state: FederatedS
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     """Return the positions of the weight and bias of the last layer."""
-    head, fields = federation.layout.head, federation.layout.parameters
+    head = federation.layout.head
+    fields = federation.layout.parameters
     head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
         raise UserError(
@@ -223,7 +226,8 @@ class Head:
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
     """Return a generator that maps noise and a label's one-hot code [B, noise + C] to features [B, H]."""
     with seeded(seed, "generator"):
-        first, last = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
+        first = nn.Linear(spec.noise + classes, spec.hidden)
+        last = nn.Linear(spec.hidden, features)
     return nn.Sequential(first, nn.BatchNorm1d(spec.hidden), nn.ReLU(), last).to(dtype)
 
 

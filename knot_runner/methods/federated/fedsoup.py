@@ -86,12 +86,15 @@ def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
     """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)
-    pool, size = work.tensors["pool"], int(work.tensors["pool_size"])
+    pool = work.tensors["pool"]
+    size = int(work.tensors["pool_size"])
     sent = work.request.start.weights.to(trained)
     soup = (trained + size * pool) / (size + 1)
     larger = (trained + size * pool + sent) / (size + 2)
     if _correct(work, larger, buffers) > _correct(work, soup, buffers):
-        soup, pool, size = larger, (size * pool + sent) / (size + 1), size + 1
+        soup = larger
+        pool = (size * pool + sent) / (size + 1)
+        size = size + 1
     flat.load_flat(work.model, soup, buffers)
     return LocalResult(loss, steps, {"pool": pool, "pool_size": torch.tensor(size)})
 

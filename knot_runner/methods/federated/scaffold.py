@@ -59,7 +59,8 @@ def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
     """Return FedAvg's message and ``control``, c_k+ - c_k = (w - w_k) / (K lr) - c (line 12)."""
-    request, result = work.requests[0], work.trained[0]
+    request = work.requests[0]
+    result = work.trained[0]
     moved = (request.start.weights - result.weights).double()
     change = moved / (result.steps * request.recipe.lr) - control_of(state, "control").double()
     parts = averaging.message(config, state, federation, work)

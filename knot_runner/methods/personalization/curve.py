@@ -35,7 +35,8 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
     Points that are not better than ``reference`` in both coordinates do not count.
     """
     low_ood, low_id = reference
-    total, reached = 0.0, low_id
+    total = 0.0
+    reached = low_id
     for other, id_accuracy in sorted(points, reverse=True):  # add the area above the previous point
         if other > low_ood and id_accuracy > reached:
             total += (other - low_ood) * (id_accuracy - reached)

@@ -38,7 +38,8 @@ def plan(
 
     After the last checkpoint of these clients, the next few clients start.
     """
-    step, clients = round % config.checkpoints, under_way(config, federation, round)
+    step = round % config.checkpoints
+    clients = under_way(config, federation, round)
     return [finetune_request(config, federation, state, client, step) for client in clients]
 
 
@@ -97,7 +98,8 @@ def finetune_models(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     """Return the models to evaluate after ``round``; see :class:`Personalization`."""
-    step, clients = round % config.checkpoints, under_way(config, federation, round)
+    step = round % config.checkpoints
+    clients = under_way(config, federation, round)
     if step == 0:
         yield 0, {client: federation.start(client) for client in clients}
     yield step + 1, {client: current(state, client) for client in clients}

@@ -113,7 +113,9 @@ def matrix_measures(
         "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
         "worst_decile": float(worst.mean()),
     }
-    even, weighted, losses = [], [], []
+    even = []
+    weighted = []
+    losses = []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]
         if others:
@@ -137,7 +139,8 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
     ``spec``: the personalization settings, if any.
     """
-    key, clients = "evaluate.matrix" if spec is None else "method.personalization", len(federation.clients)
+    key = "evaluate.matrix" if spec is None else "method.personalization"
+    clients = len(federation.clients)
     if len(federation) < 2:
         raise UserError("there is only one client, so no other client to evaluate on. Use null", key)
     having = [client for client in federation.numbers if len(federation.clients[client].test)]

@@ -150,7 +150,8 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
         context.progress("central training", 0, 1, f"{warm_epochs} epochs")
         trained = Loop(network, data, data, device, torch.float32).train_client(request)  # without evaluation
         context.progress("central training", 1, 1, "done")
-        weights, buffers = trained.weights, trained.buffers
+        weights = trained.weights
+        buffers = trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
             raise UserError(f"central training with {recipe.lr} diverged. Use a smaller rate", "training.lr")
     return {"model.weights": weights, "model.buffers": buffers}
@@ -220,7 +221,8 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
     """
     chosen = rows[probed.logits(rows).argmax(1).cpu() != probed.data.labels[rows].cpu()]
     done = 0
-    before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))
+    before = torch.empty(len(chosen))
+    after = torch.empty(len(config.temperatures), len(chosen))
     right = torch.empty(after.shape, dtype=torch.uint8)
 
     def one_image(weights: Tensors, image: Tensor) -> Tensor:

@@ -28,7 +28,9 @@ def inspect_probing(context: RunContext) -> RunInputs:
 
 def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Probe the model and save the arrays."""
-    settings, task, temperatures = context.settings, inputs.task, context.method.temperatures
+    settings = context.settings
+    task = inputs.task
+    temperatures = context.method.temperatures
     device = choose_device(settings.hardware.device)
     network = Network(settings.model, task.shape, len(task.classes))
     record.add(device=str(device), model=settings.model.name, temperatures=temperatures)

@@ -70,7 +70,9 @@ def inspect_coreset(context: RunContext) -> RunInputs:
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn one coreset of all clients' data, and compute its distance to a sample of the data."""
-    config, task, seed = context.method, inputs.task, context.settings.seed
+    config = context.method
+    task = inputs.task
+    seed = context.settings.seed
     context.begin()
     space = feature_space(context, config, task)
     clients = Clients(space.points(task.train), inputs.partition.train)
@@ -177,7 +179,8 @@ def record_coresets(
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
-    task, partition = inputs.task, inputs.partition
+    task = inputs.task
+    partition = inputs.partition
     record.add(
         points=context.method.points,
         shape=list(space.shape),
@@ -194,12 +197,15 @@ def record_coresets(
 
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn a coreset of each client's own data, and classify by the nearest point of all coresets."""
-    config, task, partition = context.method, inputs.task, inputs.partition
+    config = context.method
+    task = inputs.task
+    partition = inputs.partition
     whole, held = inputs.prepared
     context.begin()
     space = feature_space(context, config, whole, held)
     clients = Clients(space.points(task.train), partition.train)
-    count, dimension = len(clients.rows), clients.points.shape[1]
+    count = len(clients.rows)
+    dimension = clients.points.shape[1]
 
     def _advance(state: State, client: int, rows: list[LogRow]) -> Advanced:
         if client == count:
@@ -217,7 +223,8 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     labels = own_labels(points, clients, task.train.labels)
     joined = points.reshape(-1, dimension)
     classifier = KNeighborsClassifier(1, algorithm="brute").fit(joined, labels)
-    predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
+    predicted = classifier.predict(space.points(task.test))
+    truth = task.test.labels
     facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
     facts["metrics"] |= {"client_accuracy": client_accuracy(predicted == truth, partition.test)}
     owners = np.repeat(np.arange(count), config.points)

@@ -20,7 +20,8 @@ from knot_runner.transport.federated.server import Draws
 #: Added to the squared distance before the square root, so that the gradient at distance 0 is 0 (FedWaD's public code).
 SOFTENING = 1e-6
 #: Constants of Adam (Kingma and Ba 2015).
-BETAS, TINY = (0.9, 0.999), 1e-8
+BETAS = (0.9, 0.999)
+TINY = 1e-8
 
 
 @dataclass(frozen=True, eq=False)

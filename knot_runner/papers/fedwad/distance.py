@@ -45,7 +45,9 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
 
     ``measures.safetensors``: ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] after iteration k.
     """
-    task, spec, fedwad = inputs.task, context.settings.task, context.method.fedwad
+    task = inputs.task
+    spec = context.settings.task
+    fedwad = context.method.fedwad
     context.begin()
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
         bare, traced, exact, record.seconds = _measured(context, task)
@@ -145,7 +147,9 @@ def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
     The first sample has ``settings.samples`` points, and the second has ``settings.samples // settings.ratio`` points.
     The second mean is at distance ``offset`` from 0 along (1, ..., 1).
     """
-    n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
+    n = settings.samples
+    d = settings.dimension
+    spread = settings.covariance**0.5
     first = spread * named_rng(f"{seed}/gaussians/first").standard_normal((n, d))
     second = named_rng(f"{seed}/gaussians/second").standard_normal((n // settings.ratio, d))
     return Gaussians(first, settings.offset / d**0.5 + spread * second, settings.offset)

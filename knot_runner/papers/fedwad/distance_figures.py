@@ -155,7 +155,8 @@ def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each saved iteration; return the artist with the color scale."""
-    kept, moving = {}, {}
+    kept = {}
+    moving = {}
     for key, points in arrays(run, MEASURE_NAMES).items():
         if points.ndim == 2:  # first two dimensions; 0 if there is one
             kept[key] = np.pad(points, ((0, 0), (0, 1)))[:, :2]

@@ -25,7 +25,9 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> Non
     Raises:
         UserError: A client has no examples, or a distance is not finite.
     """
-    otdd, task, partition = context.method.otdd, inputs.task, inputs.partition
+    otdd = context.method.otdd
+    task = inputs.task
+    partition = inputs.partition
     context.begin()
     sets = labeled(context, otdd, task, partition.train, context.settings.seed)
     artifact = compute_distances(context, sets, otdd, task.digest)

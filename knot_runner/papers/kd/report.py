@@ -28,7 +28,8 @@ def gains_table(request: TableRequest) -> Parts:
         base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
         if base is None or run.method == reference:
             return None
-        ours, theirs = run.metric(metric, "ALL"), base.metric(metric, "ALL")
+        ours = run.metric(metric, "ALL")
+        theirs = base.metric(metric, "ALL")
         if ours is None or theirs is None:
             return None
         return 100 * (ours - theirs)

@@ -56,7 +56,8 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
         UserError: The run is not a KNOT distillation, or diverged; the data have changed; or a stage is not in the
             store.
     """
-    config, settings = context.method, context.settings
+    config = context.method
+    settings = context.settings
     if not isinstance(config, KnotSettings):
         raise UserError(f"expected a run of KNOT with a student, got {settings.method.name}", context.folder)
     if result.status != "done":
@@ -83,7 +84,8 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     Raises:
         UserError: The loss cannot be bounded.
     """
-    config, store = context.method, executor.resources.store
+    config = context.method
+    store = executor.resources.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
@@ -106,7 +108,8 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     if request.training.select == "best":
         checkpoints += request.training.epochs
     bounds: dict[tuple[str, str], BoundTerms] = {}
-    complexity, unknown = {}, {}
+    complexity = {}
+    unknown = {}
     if why := undeclared(request.network):
         unknown["last_layer"] = why
     else:
@@ -185,12 +188,14 @@ def read_part(
     ``models``: the student, and the model from which its training started. ``points`` [C, d]: the coordinates of the
     labels. Targets and weights are those of the training objective.
     """
-    store, settings = executor.resources.store, request.objective.settings
+    store = executor.resources.store
+    settings = request.objective.settings
     predicted = executor([model.predict("predictions", part.examples) for model in models])
     outputs = [artifact.tensors()["logits"] for artifact in predicted]
     answers = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
     derived, _ = distillation(settings, ObjectiveInputs(torch.empty(0), answers, lambda: outputs[1]))
-    q, trained_weights = derived["targets"][rows].double(), derived["weights"][rows]
+    q = derived["targets"][rows].double()
+    trained_weights = derived["weights"][rows]
     weights = normalized_weights(trained_weights)
     losses = []
     for logits in outputs:
@@ -226,7 +231,8 @@ def _last_layer(
 
     The student's logits are divided by its temperature, so these quantities are divided by the temperature, too.
     """
-    head, weights = student.network.head, executor.resources.store.get(*student.weights).tensors()
+    head = student.network.head
+    weights = executor.resources.store.get(*student.weights).tensors()
     (predicted,) = executor([student.predict("features", request.train.examples, "features")])
     features = predicted.tensors()["features"][train.rows].double()
     features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias

@@ -120,7 +120,8 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
     The bound is mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1)), for N >= 2 ``losses``
     (Maurer & Pontil 2009, Theorem 4).
     """
-    count, log = len(losses), math.log(2 * checkpoints / DELTA)
+    count = len(losses)
+    log = math.log(2 * checkpoints / DELTA)
     second = math.sqrt(2 * float(losses.var(ddof=1)) * log / count)
     return BoundTerms(float(losses.mean()), second, 7 * diameter * log / (3 * (count - 1)))
 
@@ -151,7 +152,8 @@ def normalized_weights(weights: Tensor) -> Tensor:
 
 
 #: Relative tolerance of the best constant prediction's loss, and the maximum number of cutting planes.
-CONSTANT_TOLERANCE, MOST_CUTS = 1e-4, 200
+CONSTANT_TOLERANCE = 1e-4
+MOST_CUTS = 200
 
 
 def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
@@ -174,21 +176,24 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
 
     classes = q.shape[2]
     best = guess = torch.full((classes,), 1 / classes, dtype=torch.float64)
-    least, low = np.inf, 0.0
+    least = np.inf
+    low = 0.0
     cuts, offsets = [], []  # slope . c - t <= - offset
     for _ in range(MOST_CUTS):
         costs, potentials = _teacher_costs(guess.expand(len(q), classes), q, points)
         value = float((costs * weights).sum(1).mean())
         slope = (potentials * weights[..., None]).sum(1).mean(0)
         if value < least:
-            best, least = guess, value
+            best = guess
+            least = value
         cuts.append(np.append(slope.numpy(), -1.0))
         offsets.append(float(slope @ guess) - value)
         answer = linprog(
             np.append(np.zeros(classes), 1.0), A_ub=np.array(cuts), b_ub=np.array(offsets),
             A_eq=np.append(np.ones(classes), 0.0)[None], b_eq=[1.0], bounds=[(0, 1)] * classes + [(0, None)],
         )  # fmt: skip
-        low, guess = answer.fun, torch.from_numpy(answer.x[:-1]).clamp_min(0)
+        low = answer.fun
+        guess = torch.from_numpy(answer.x[:-1]).clamp_min(0)
         guess = guess / guess.sum()
         if least - low <= CONSTANT_TOLERANCE * least:
             break

@@ -43,7 +43,8 @@ class Plane:
         If ``between`` lies on the line through the other two models, no second direction exists and ``second`` is 0.
         """
         start = origin.double()
-        first, other = last.double() - start, between.double() - start
+        first = last.double() - start
+        other = between.double() - start
         second = other - (other @ first) / (first @ first) * first
         if second.norm() > 1e-9 * first.norm():
             second = second * (first.norm() / second.norm())
@@ -51,7 +52,8 @@ class Plane:
 
     def coordinates(self, theta: Tensor) -> tuple[float, float, float]:
         """Return (x, y, distance from the plane) of the weights ``theta`` [P], in units of the length of ``first``."""
-        offset, size = theta.double() - self.origin, self.first @ self.first
+        offset = theta.double() - self.origin
+        size = self.first @ self.first
         x = float(offset @ self.first / size)
         y = float(offset @ self.second / size)
         return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
@@ -117,7 +119,8 @@ def finish(
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
         plane = Plane.of(path[0], path[-1], path[config.between[number]])
         places = torch.tensor([plane.coordinates(theta) for theta in path], dtype=torch.float64)
-        x, y = _axis(places[:, 0], config), _axis(places[:, 1], config)
+        x = _axis(places[:, 0], config)
+        y = _axis(places[:, 1], config)
         dtype = start.weights.dtype
         on_grid = (plane.at(*point, dtype) for point in torch.cartesian_prod(y, x).flip(1).tolist())
         on_segment = (plane.at(alpha, 0.0, dtype) for alpha in SEGMENT)
@@ -149,7 +152,8 @@ def barrier(losses: Tensor) -> float:
 
 def _axis(values: Tensor, config: LandscapeSettings) -> Tensor:
     """Return ``config.grid`` positions: the range of ``values``, extended on both sides by ``config.margin``."""
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     more = config.margin * max(high - low, 0.5)
     return torch.linspace(low - more, high + more, config.grid, dtype=torch.float64)
 

@@ -147,7 +147,8 @@ def _fold(
         scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
         matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
         return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
-    learned, stopping = [], []
+    learned = []
+    stopping = []
     for request, result in zip(requests, trained, strict=True):
         if request.recipe.lr:
             learned.append((request, result))
@@ -224,7 +225,8 @@ def _measured(
             starts = federation.starts
         yield 0, dict(enumerate(trained))
         yield 1, dict(enumerate(starts))
-    done, every = round - int(config.early_stop), config.steps // config.checkpoints
+    done = round - int(config.early_stop)
+    every = config.steps // config.checkpoints
     if done > 0 and done % every == 0:
         yield 1 + done // every, dict(enumerate(matrix_models(federation, state, state["kept/lambda"])))
 

@@ -153,7 +153,8 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
     The features are computed without dropout, in float32, on the CPU.
     """
     settings = context.settings
-    model, tokenizer = as_kind(settings.model, ModelSettings), load_tokenizer(context, pool.whole)
+    model = as_kind(settings.model, ModelSettings)
+    tokenizer = load_tokenizer(context, pool.whole)
     network = Network(model, vocabulary_size(tokenizer), len(pool.classes))
     encoder = as_kind(initial_network(network, settings.seed, context.data_root).bert, torch.nn.Module).eval()
     tokenizer = cut_to(tokenizer, settings.task.max_length)

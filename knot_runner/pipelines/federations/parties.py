@@ -98,7 +98,8 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
     Raises:
         UserError: The images do not fit the models.
     """
-    settings, store = context.settings, context.store
+    settings = context.settings
+    store = context.store
     spec = settings.task
     view: View = getattr(context.method, "view", "none")
     roles = {data.role: data for data in task.datasets.values()}
@@ -118,7 +119,8 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
         std=spec.std,
     )
     if view != "none":
-        student, data = federation.server, roles["global"]
+        student = federation.server
+        data = roles["global"]
         shown = {}
         for split in data.splits:
             shown[split] = viewed_images(as_kind(used_examples(data, split, settings), Images), view)

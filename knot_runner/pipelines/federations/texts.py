@@ -55,8 +55,10 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
     Raises:
         UserError: The texts do not fit the vocabulary or the models.
     """
-    settings, texts = context.settings, TextStore.of(context, task)
-    model, stages = as_kind(settings.model, ModelSettings), stages_of(settings)
+    settings = context.settings
+    texts = TextStore.of(context, task)
+    model = as_kind(settings.model, ModelSettings)
+    stages = stages_of(settings)
 
     def save(data: Dataset, split: str, examples: Examples) -> Ref:
         if len(examples.texts) < MIN_ROWS and split != "test":
@@ -67,7 +69,8 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
         # test texts, random texts and probes always have task.max_length
         return texts.put(examples, None if split == "test" else stages[data.role].max_length)
 
-    vocabulary, classes = vocabulary_size(texts.tokenizer), len(task.labels.names)
+    vocabulary = vocabulary_size(texts.tokenizer)
+    classes = len(task.labels.names)
     network = Network(model, vocabulary, classes)
     return party_federation(
         settings,
@@ -123,7 +126,8 @@ def check_weights(network: Network, data_root: Path | None) -> list[str]:
 
 def model_files(context: RunContext) -> list[Opened]:
     """Return the local vocabulary and weight files of a text model, which the result lists with the task's files."""
-    model, data_root = context.settings.model, context.data_root
+    model = context.settings.model
+    data_root = context.data_root
     if not isinstance(model, ModelSettings):
         return []
     paths: list[Path] = []

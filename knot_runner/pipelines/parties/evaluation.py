@@ -54,13 +54,16 @@ def evaluate(
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
     tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
-    teacher_p, evaluated = _predictions(teachers, tests, executor), "personalized"
+    teacher_p = _predictions(teachers, tests, executor)
+    evaluated = "personalized"
     before_p = _predictions(dict.fromkeys(tests, before), tests, executor) if before else {}
     parties = parties_after(federation, state)
     if parties:  # each party keeps its own model
-        after_p, before_p = _predictions(parties, tests, executor), teacher_p
+        after_p = _predictions(parties, tests, executor)
+        before_p = teacher_p
     elif state.selected_epoch is not None:
-        after_p, evaluated = _predictions(dict.fromkeys(tests, student), tests, executor), "global"
+        after_p = _predictions(dict.fromkeys(tests, student), tests, executor)
+        evaluated = "global"
     else:  # nothing was distilled, so the result holds the teachers' scores
         after_p = teacher_p
     write_predictions(context.folder, after_p | {f"before/{name}": before_p[name] for name in before_p})
@@ -119,7 +122,9 @@ def _baselines(
     teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor
 ) -> dict[str, Predictions]:
     """Return the predictions of every teacher, and of the ensemble if there are several, on the global test set."""
-    server, clients, tests = federation.server, {client.name for client in federation.clients}, {}
+    server = federation.server
+    clients = {client.name for client in federation.clients}
+    tests = {}
     for party in teachers:
         tests[party] = server.test
         if party in clients:  # clients see the original images, even if the server sees a view of the images
@@ -239,8 +244,11 @@ def finished_rounds(context: RunContext, federation: PartyFederation) -> Iterato
     Raises:
         UserError: A stage is not in the store. The message names the first one.
     """
-    config, method = context.method, METHODS[context.method.algorithm]
-    state, round, store = method.init(config, federation), 0, context.store
+    config = context.method
+    method = METHODS[context.method.algorithm]
+    state = method.init(config, federation)
+    round = 0
+    store = context.store
     while requests := method.plan(config, state, federation, round):
         artifacts: list[Artifact] = []
         for request in requests:

@@ -115,7 +115,8 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
             continue
-        key, folder = f"method.teachers[{number}]", Path(teacher.folder)
+        key = f"method.teachers[{number}]"
+        folder = Path(teacher.folder)
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
             raise UserError(f"{folder}: the run was changed or deleted during this command. Repeat the command", key)
@@ -152,7 +153,8 @@ def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts
     Raises:
         UserError: The weights do not fit.
     """
-    folder, model = Path(teacher.folder), build_network(network)
+    folder = Path(teacher.folder)
+    model = build_network(network)
     try:
         tensors = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
     except SafetensorError:

@@ -58,12 +58,14 @@ def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int
 
     def requests() -> Iterator[Inference]:
         shared: Sequence[Tensor] = []
-        network, name = -1, ""
+        network = -1
+        name = ""
         for client, model in models:
             body = federation.layout_of(client).body_parts(model.weights, model.buffers)
             request = federation.inference(client, model, tests.rows)
             if not name:
-                network, shared = request.network, body
+                network = request.network
+                shared = body
                 name = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in body)).hexdigest()
             same = request.network == network and all(map(torch.equal, shared, body))
             yield replace(request, many=True, body=name if same else "")
@@ -73,7 +75,8 @@ def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int
 
 def deployed_matrix(run: FederatedContext, state: FederatedState) -> ClientMatrix:
     """Evaluate the models that clients deploy in ``state``."""
-    everyone, tests = run.federation.everyone, TestRows.of(run.federation.rows("test"))
+    everyone = run.federation.everyone
+    tests = TestRows.of(run.federation.rows("test"))
     labels = run.setup.test.labels[tests.rows]
     if one_model(run.method, run.config):
         (shared,) = logits_on(run, tests, [(0, run.deployed(state, 0))])

@@ -66,7 +66,8 @@ class PersonalModels:
 
 def personalize(run: FederatedContext, state: FederatedState, record: RunRecord) -> PersonalModels:
     """Run the personalization that follows rounds with the final ``state``; return the models that clients deploy."""
-    context, work = run.context, _Work(run, state)
+    context = run.context
+    work = _Work(run, state)
     commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
     state, rows = run_rounds(work.advance, commits, work.begin)
     flops: int | None = None
@@ -114,7 +115,8 @@ class _Work:
 
     def begin(self) -> FederatedState:
         """Return the state before the first round: an empty record."""
-        points, clients = len(self.points), len(self.federation.clients)
+        points = len(self.points)
+        clients = len(self.federation.clients)
         return self.kind.method.init(self.spec, self.federation) | {
             "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
             "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
@@ -124,7 +126,10 @@ class _Work:
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
         """Run one round and evaluate the models: see :data:`~knot_runner.pipelines.rounds.Advance`."""
-        kind, spec, federation, flops = self.kind, self.spec, self.federation, self.run.setup.example_flops
+        kind = self.kind
+        spec = self.spec
+        federation = self.federation
+        flops = self.run.setup.example_flops
         requests = kind.method.plan(spec, state, federation, round)
         if not requests:
             return None
@@ -143,7 +148,8 @@ class _Work:
         Raises:
             DivergedError: A logit is not finite.
         """
-        federation, step = self.federation, self.points[number].step
+        federation = self.federation
+        step = self.points[number].step
         if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client in models):
             models = self._estimated(number, models)
         if number in self.kept:
@@ -171,7 +177,8 @@ class _Work:
 
         The statistics are estimated on the clients' training examples, in one epoch with learning rate 0.
         """
-        step, requests = self.points[number].step, []
+        step = self.points[number].step
+        requests = []
         for client, model in models.items():
             recipe = personal_recipe(self.spec, self.federation, client, epochs=1)
             still = replace(recipe, lr=0.0, optimizer="sgd")
@@ -184,10 +191,12 @@ class _Work:
 
         ``flops``: the FLOPs of all training, None if unknown.
         """
-        federation, before = self.federation, self.start
+        federation = self.federation
+        before = self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         sizes = list(map(len, federation.rows("train")))
-        points, measures = [], []
+        points = []
+        measures = []
         for number, point in enumerate(self.points):
             matrix = ClientMatrix(before.examples, correct[number], loss[number], before.correct.diagonal())
             measures.append(matrix.measures(federation))
@@ -224,7 +233,9 @@ class _Work:
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
         """Return the predictions of each client's model on the client's own test examples, from ``logits`` [M, C]."""
-        federation, sizes = self.federation, list(map(len, self.federation.rows("test")))
-        parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
+        federation = self.federation
+        sizes = list(map(len, self.federation.rows("test")))
+        parts = logits.split(sizes)
+        labels = self.labels[self.tests.places].split(sizes)
         clients = [*federation.numbers, *federation.unseen]
         return own_predictions([parts[k] for k in clients], [labels[k] for k in clients], len(federation))

@@ -242,7 +242,8 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
         words = filter(None, (row.panel, row.series, f"{x_label} {at}", y_label))
         interval = f" [{row.low:.4g}, {row.high:.4g}]" if row.n > 1 else ""
         lines.append(f"{', '.join(words)} {row.value:.4g}{interval}, n={row.n}")
-    few, many = summary.n.min(), summary.n.max()
+    few = summary.n.min()
+    many = summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
     if request.smooth > 1:
         note += f" Running means over {request.smooth:g} rounds."

@@ -133,7 +133,8 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
     """Return ``±0.010``; or the interval `` [0.905, 1]`` for a share, if 0 or ``top`` clips the interval."""
-    low, high = mean - half, mean + half
+    low = mean - half
+    high = mean + half
     if top is None or 0 <= low <= high <= top:
         return f"±{number(half, digits)}"
     ends = ["0", f"{top:g}"]

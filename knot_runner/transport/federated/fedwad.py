@@ -103,9 +103,14 @@ def federated_distance(
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = start = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
-    supports, server_only, values, sums, measures = [], [], [], [], []
+    supports = []
+    server_only = []
+    values = []
+    sums = []
+    measures = []
     for k in range(1, options.iterations + 1):
-        first, second = mu.interpolated(xi, k, trace), nu.interpolated(xi, k, trace)
+        first = mu.interpolated(xi, k, trace)
+        second = nu.interpolated(xi, k, trace)
         xi, apart = server.next_measure(first, second, place(options.t, draws, "server", "t", k), options.mode)
         supports.append(xi.size)
         if options.t != "random":
@@ -116,7 +121,8 @@ def federated_distance(
             measures.append(xi)
     value = server.total(mu.distance(xi), nu.distance(xi))
     if trace:
-        values, measures = [*values[1:], value], [start, *measures]
+        values = [*values[1:], value]
+        measures = [start, *measures]
     spent = None
     if options.privacy:
         releases = options.iterations + 1 + 2 * options.iterations * trace

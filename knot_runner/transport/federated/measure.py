@@ -91,10 +91,12 @@ def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, fl
     Raises:
         UserError: The least common multiple exceeds 2^53.
     """
-    a, b = first.counts, second.counts
+    a = first.counts
+    b = second.counts
     if a is None or b is None:
         return first.masses(), second.masses(), 1.0
-    of_a, of_b = int(a.sum()), int(b.sum())
+    of_a = int(a.sum())
+    of_b = int(b.sum())
     unit = math.lcm(of_a, of_b)
     if unit > MAX_UNITS:
         raise UserError(
@@ -144,7 +146,8 @@ def interpolate(
         means = (plan @ second.points) / plan.sum(1, keepdims=True)
         return Measure((1 - t) * first.points + t * means, first.weights), distance
     rows, columns = np.nonzero(plan > _ROUNDING)
-    points, weights = (1 - t) * first.points[rows] + t * second.points[columns], plan[rows, columns]
+    points = (1 - t) * first.points[rows] + t * second.points[columns]
+    weights = plan[rows, columns]
     if first.counts is not None and second.counts is not None:
         counts = weights.astype(np.int64)
         weights = counts // np.gcd.reduce(counts)

@@ -19,7 +19,8 @@ PIVOTS_PER_POINT = 1_000
 #: Up to this number of features, differences are as fast as a matrix product, and they keep all digits.
 FEW_FEATURES = 16
 #: POT's result codes
-OPTIMAL, STOPPED = 1, 3
+OPTIMAL = 1
+STOPPED = 3
 
 
 def squared_distances(x: ndarray, y: ndarray) -> ndarray:
@@ -35,7 +36,8 @@ def squared_distances(x: ndarray, y: ndarray) -> ndarray:
     if x.shape[1] <= FEW_FEATURES:
         return cdist(x, y, "sqeuclidean")
     center = y.mean(0)
-    x, y = x - center, y - center
+    x = x - center
+    y = y - center
     norms = np.einsum("ij,ij->i", x, x)[:, None] + np.einsum("ij,ij->i", y, y)
     return np.maximum(norms - 2 * (x @ y.T), 0.0)
 
@@ -62,7 +64,8 @@ def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = No
     unit = 1.0
     if a is None or b is None:
         unit = float(math.lcm(n, m))
-        a, b = np.full(n, unit / n), np.full(m, unit / m)
+        a = np.full(n, unit / n)
+        b = np.full(m, unit / m)
     plan = _solved(cost, a, b)
     return plan / unit, float(np.vdot(plan, cost)) / unit
 

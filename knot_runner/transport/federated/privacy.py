@@ -37,7 +37,8 @@ def delta_of(multiplier: float, epsilon: float) -> float:
     Theorem 8: Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), with Phi the normal distribution
     function.
     """
-    half, shift = 1 / (2 * multiplier), epsilon * multiplier
+    half = 1 / (2 * multiplier)
+    shift = epsilon * multiplier
     return float(ndtr(half - shift) - np.exp(epsilon + log_ndtr(-half - shift)))
 
 

@@ -22,7 +22,8 @@ from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 
 #: Names of the two random streams of a seed.
-START_KEY, TIMES_KEY = 0, 1
+START_KEY = 0
+TIMES_KEY = 1
 
 
 def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
@@ -165,7 +166,8 @@ class LabelProducts:
 #: Largest number of sets in a block.
 SETS_A_BLOCK = 10
 #: Limits in bytes of the interpolating measures of a tile, and of the scores of one client in a tile.
-MEASURES, SCORES = 2**26, 2**27
+MEASURES = 2**26
+SCORES = 2**27
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,12 +72,14 @@ def computed_distances(
     with threadpool_limits(1, "blas"):
         tables = [_class_table(own, samples.labels, options) for own, samples in zip(rows, sets, strict=True)]
         if options.solver == "exact":
-            work, tasks = _exact, ((pairs, _of_sets(tables, pairs)) for pairs in tiles)
+            work = _exact
+            tasks = ((pairs, _of_sets(tables, pairs)) for pairs in tiles)
         else:
             openings = [
                 first_iteration(own, about_mean(table), options, seed) for own, table in zip(rows, tables, strict=True)
             ]
-            work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
+            work = tile_distances
+            tasks = _tasks(tables, openings, means, tiles, options, seed)
     if _plan_entries(largest, sum(map(len, tiles)), options) <= PARALLEL_FROM:
         workers = 1
     for index, values in run_tasks(work, tasks, rows, min(workers, len(tiles))):
@@ -122,7 +124,8 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[ndarr
         means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
         centers = means
         if options.solver == "exact":
-            dtype, centers = np.dtype("float64"), np.zeros_like(means)
+            dtype = np.dtype("float64")
+            centers = np.zeros_like(means)
         return [augmented_rows(samples, dtype, mean) for samples, mean in zip(sets, centers, strict=True)], means
 
 

@@ -95,13 +95,16 @@ def _root(scatter: ndarray, part: CovarianceForm) -> ndarray:
     eigenvalues of the small matrix S S^T, and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.
     """
     n, d = scatter.shape
-    factor, base = scatter, 0.0
+    factor = scatter
+    base = 0.0
     if n < d:
-        factor, base = scatter.T, RIDGE**0.5
+        factor = scatter.T
+        base = RIDGE**0.5
     values, directions = np.linalg.eigh(factor.T @ factor)
     weights = np.sqrt(np.maximum(values, 0) + RIDGE)
     if n < d:
-        directions, weights = factor @ directions, 1 / (weights + base)
+        directions = factor @ directions
+        weights = 1 / (weights + base)
     if part == "root_diagonal":
         return directions**2 @ weights + base
     return (directions * weights) @ directions.T + base * np.eye(d)

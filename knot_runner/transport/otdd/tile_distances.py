@@ -143,7 +143,8 @@ def _meet(problem: TileProblem, near: ndarray, iteration: int) -> ndarray:
 
 def _values(problem: TileProblem, points: ndarray) -> ndarray:
     """Return the squared sum of the two distances for each pair [m]."""
-    features, labels = points[..., : problem.features], points[..., problem.features :]
+    features = points[..., : problem.features]
+    labels = points[..., problem.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)
     norms += np.einsum("msb,msb->m", labels @ problem.gram, labels, dtype=np.float64)
     sums = np.zeros(len(points))

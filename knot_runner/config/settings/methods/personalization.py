@@ -92,9 +92,13 @@ class SoupSettings(TuningSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(len(self.alphas) > 0, "alphas", "expected a list of at least one number, such as [0, 0.5, 1]")
-        low, high, hint = 0.0, 1.0, ". To extrapolate, set extrapolate=true"
+        low = 0.0
+        high = 1.0
+        hint = ". To extrapolate, set extrapolate=true"
         if self.extrapolate:
-            low, high, hint = -1.0, MAX_ALPHA, ""
+            low = -1.0
+            high = MAX_ALPHA
+            hint = ""
         outside = [alpha for alpha in self.alphas if not low <= alpha <= high]
         require(not outside, "alphas", f"expected numbers in [{low:g}, {high:g}], got {outside[:1]}{hint}")
 

@@ -55,7 +55,9 @@ class ManualBackward:
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
         self._softmax = getattr(network.spec, "output", "logits") == "softmax"
-        self._data, self._test, self._dtype = data, test, dtype
+        self._data = data
+        self._test = test
+        self._dtype = dtype
         self._recent: dict[tuple[object, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
@@ -125,7 +127,9 @@ class ManualBackward:
         if isinstance(stem, Gram):
             layers = layers[1:]  # the stem computes the first layer
         network = LeanNetwork(stem, Dense(layers), sgd, self._layout)
-        total, steps, trains = 0.0, 0, None
+        total = 0.0
+        steps = 0
+        trains = None
         for epoch in local.epochs(request, recipe.augment):
             if epoch.trains != trains:
                 trains = epoch.trains
@@ -135,7 +139,8 @@ class ManualBackward:
                 batches = network.stem.batches(part, crops, recipe.batch_size)
                 for number, x in enumerate(batches):
                     network.step(x, loss, number)
-                total, steps = total + loss.total(), steps + len(batches)
+                total = total + loss.total()
+                steps = steps + len(batches)
         network.stem.finish()
         return total / max(steps, 1), steps
 
@@ -147,7 +152,8 @@ class ManualBackward:
             logits = None
             if options.hard_temperature is not None:
                 logits = self._logits(weights, images)
-            size, classes = request.recipe.batch_size, self._network.classes
+            size = request.recipe.batch_size
+            classes = self._network.classes
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
             own_tensors = {name: tensor.clone() for name, tensor in request.inputs.items()}
@@ -197,7 +203,8 @@ class ManualBackward:
         spec, (convs, layers) = self._network.spec, parameters
         layers = layers[:-1]
         if isinstance(x, Foreground):
-            x, layers = x.affine(layers[0]).relu_(), layers[1:]
+            x = x.affine(layers[0]).relu_()
+            layers = layers[1:]
         elif isinstance(spec, CnnSettings):
             x = x.contiguous(memory_format=torch.channels_last)
             for (weight, bias), conv in zip(convs, spec.convs, strict=True):

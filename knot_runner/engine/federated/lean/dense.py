@@ -37,7 +37,8 @@ def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
     ``vector`` has P values. The head is the last dense layer.
     """
     tensors = list(flat.views(vector, layout.parameters).values())
-    convolutions, dense = [], []
+    convolutions = []
+    dense = []
     for weight, bias in zip(tensors[::2], tensors[1::2], strict=True):
         if weight.dim() == 4:
             convolutions.append((weight, bias))

@@ -20,7 +20,8 @@ class LeanNetwork:
 
     def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
         self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
-        self._trains, self._through = "all", stem.learns
+        self._trains = "all"
+        self._through = stem.learns
 
     def begin(self, trains: str) -> None:
         """Train ``all`` parameters, the ``head`` or the ``body`` from now on."""
@@ -60,7 +61,9 @@ class Sgd:
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
-        self.weights, self.lr, self.momentum = weights, recipe.lr, recipe.momentum
+        self.weights = weights
+        self.lr = recipe.lr
+        self.momentum = recipe.momentum
         self._rate = _rate(recipe, layout, weights)
         self._pull = _pull(recipe, weights, control)
         head = next(field.start for field in layout.parameters if field.name.startswith("head."))
@@ -82,7 +85,9 @@ class Sgd:
         if self.plain:
             return
         part = self._slices[trains]
-        weights, rate, target = self.weights[part], self._rate, self.target(trains)[part]
+        weights = self.weights[part]
+        rate = self._rate
+        target = self.target(trains)[part]
         if rate is not None:
             rate = rate[part]
         if self.momentum:
@@ -144,7 +149,8 @@ class TemperedLoss:
     ) -> None:  # fmt: skip
         self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
         self._truth = self._log = self._onehot[:0]
-        self._batch, self.scale = size, 1.0
+        self._batch = size
+        self.scale = 1.0
         self._temperatures: tuple[Tensor, Tensor] | None = None
         if start_logits is not None:
             self._temperatures = sample_temperatures(options, start_logits, labels)
@@ -174,7 +180,8 @@ class TemperedLoss:
         The loss is the mean over batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output,
         and ``features`` [B, H] is the head's input.
         """
-        log, outputs = self._logs[batch], logits
+        log = self._logs[batch]
+        outputs = logits
         if self._softmax:
             outputs = torch.softmax(logits, 1)
         if self._temperatures is not None:

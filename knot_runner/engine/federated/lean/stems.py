@@ -79,7 +79,8 @@ class Convs(Stem):
     learns = True
 
     def __init__(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> None:
-        self._layers, self._paddings = layers, paddings
+        self._layers = layers
+        self._paddings = paddings
         self._images = images.permute(0, 2, 3, 1).contiguous()
         self._kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._gradients: list[WeightBias] = []

@@ -171,7 +171,8 @@ def prepare_client(
 
 
 def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply:
-    network, slot = order.request.network, order.slot
+    network = order.request.network
+    slot = order.slot
     start, (control, _), results = slots.vectors(slot, network)
     request = unpacked(order.request, ClientModel(*start), control if order.has_control else None)
     client = clients[network]

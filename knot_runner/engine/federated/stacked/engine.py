@@ -129,7 +129,8 @@ class Stacked:
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
-            model, mean = ClientModel(weights[k].clone(), buffers[k].clone()), float(totals[k]) / max(steps, 1)
+            model = ClientModel(weights[k].clone(), buffers[k].clone())
+            mean = float(totals[k]) / max(steps, 1)
             after = self.measuring.correct(request.test_rows, model)
             results.append(
                 Trained(request.client, model.weights, model.buffers, steps, mean, before[k], after, finite[k])
@@ -141,7 +142,8 @@ class Stacked:
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # free the old program's memory first
-            room, data = clients if self.stack else width(clients), self.measuring.data
+            room = clients if self.stack else width(clients)
+            data = self.measuring.data
             program = Program(self.network, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
             self.programs[structure] = program
         return program
@@ -170,7 +172,8 @@ class Stacked:
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
     """Context manager: allow TF32 on CUDA if ``wanted``; restore the previous setting at the end."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    cudnn = torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = wanted
     try:

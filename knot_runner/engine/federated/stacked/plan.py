@@ -66,8 +66,10 @@ class PhasePlan:
 
 def structure_of(request: LocalTraining) -> Structure:
     """Return the structure of one client's training. The structure does not depend on other clients."""
-    recipe, options = request.recipe, tempered(request.objective)
-    objective, per_sample = None, False
+    recipe = request.recipe
+    options = tempered(request.objective)
+    objective = None
+    per_sample = False
     if options is None:
         objective = f"{request.objective.name} {request.objective.settings}"
     else:

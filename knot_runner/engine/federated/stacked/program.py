@@ -151,7 +151,8 @@ class Program:
             for _ in range(WARM_UP):
                 self.step(k, trains)
         torch.cuda.current_stream(self.device).wait_stream(side)
-        graph, pool = torch.cuda.CUDAGraph(), None
+        graph = torch.cuda.CUDAGraph()
+        pool = None
         if self.graphs:  # graphs run one at a time and may share a pool
             pool = next(iter(self.graphs.values())).pool()
         with torch.cuda.graph(graph, pool=pool, stream=side):  # the default stream may be on another device
@@ -204,9 +205,11 @@ class Program:
         """Return the losses scale_i CE(z_i / T_i, y_i), shape [k, B] (FLex&Chill, algorithm 1)."""
         # select the label's logit by a mask: the CUDA gradients of nll_loss and gather use atomic operations
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
-        temperature, scale = self.numbers["temperature"][:k, None], None
+        temperature = self.numbers["temperature"][:k, None]
+        scale = None
         if self.temperatures is not None:
-            temperature, scale = self.temperatures[:k, :, :1], self.temperatures[:k, :, 1]
+            temperature = self.temperatures[:k, :, :1]
+            scale = self.temperatures[:k, :, 1]
         losses = -torch.log_softmax(logits / temperature, -1).masked_fill(others, 0).sum(-1)
         if scale is None:
             return losses
@@ -230,7 +233,8 @@ class Program:
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
         """Update the weights as ``torch.optim.SGD``. The gradient includes proximal term and control variate."""
         a, b = self.spans[trains]
-        weights, numbers = self.weights[:k, a:b], self.numbers
+        weights = self.weights[:k, a:b]
+        numbers = self.numbers
         if self.start is not None:
             gradient = gradient + numbers["proximal"][:k] * (weights - self.start[:k, a:b])
         if self.control is not None:

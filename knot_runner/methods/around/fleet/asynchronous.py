@@ -28,7 +28,8 @@ from knot_runner.util.errors import UserError
 
 #: Prefixes of state entries that are not sent to clients.
 NOT_SENT = ("client/", "server/", "fleet/")
-IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
+IN_FLIGHT = "fleet/in_flight"
+ARRIVALS = "fleet/arrivals"
 
 
 @dataclass(frozen=True, order=True)
@@ -66,7 +67,8 @@ class Asynchronous(Simulation):
         Raises:
             UserError: The buffer can never be full.
         """
-        at_once, fleet = federation.participants, self.fleet
+        at_once = federation.participants
+        fleet = self.fleet
         if fleet.buffer is not None and fleet.buffer > at_once:
             raise UserError(
                 f"expected at most {at_once}, the number of clients that train at the same time "
@@ -124,7 +126,8 @@ class Asynchronous(Simulation):
         """
         pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
         flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
-        fleet, now = self.fleet, float(state[CLOCK])
+        fleet = self.fleet
+        now = float(state[CLOCK])
         received: list[Flight] = []
         done: set[int] = set()
         buffer = fleet.buffer or max(federation.participants // 2, 1)
@@ -150,16 +153,19 @@ class Asynchronous(Simulation):
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
         """Return the clients that start at time ``now``, in FedAvg's sampling order."""
-        fleet, away = self.fleet, done | {flight.client for flight in flying}
+        fleet = self.fleet
+        away = done | {flight.client for flight in flying}
         available = devices.available_clients(fleet, federation, now)
         free = [client for client in federation.in_turn(round) if available[client] and client not in away]
         clients = free[: federation.participants - len(flying)]
         if not clients:
             return []
         requests = self.method.plan(config, state, federation.choosing(clients), round)
-        failing, beginning = devices.failures(fleet, federation, round), []
+        failing = devices.failures(fleet, federation, round)
+        beginning = []
         for client, time in self.times(config, state, federation, round, requests).items():
-            duration, share = time.total, failing[client]
+            duration = time.total
+            share = failing[client]
             if share is not None:
                 duration *= share
             beginning.append(Flight(now + duration, client, round))

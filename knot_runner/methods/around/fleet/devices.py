@@ -116,15 +116,18 @@ def work_times(
     second model of APFL). It is divided evenly among the epochs of the model that the client sends. Each client
     receives ``down`` numbers and sends ``up`` numbers.
     """
-    compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
+    compute = seconds_per_example(fleet, federation)
+    sending = sending_seconds(fleet, federation, down, up)
     times = {}
     for client, work in by_client(requests).items():
         request = work[0]
-        recipe, examples = request.recipe, len(request.rows)
+        recipe = request.recipe
+        examples = len(request.rows)
         if recipe.drop_last:
             examples -= examples % recipe.batch_size
         further = sum(sent.program.further for sent in work if sent.program is not None)
-        epochs, all_epochs = _epochs(request), sum(map(_epochs, work)) + further
+        epochs = _epochs(request)
+        all_epochs = sum(map(_epochs, work)) + further
         epoch = examples * float(compute[client]) * (all_epochs / epochs)
         times[client] = WorkTime(epochs, epoch, float(sending[client]))
     return times
@@ -146,7 +149,8 @@ def _epochs(request: LocalTraining) -> int:
 
 def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
     """Return the request limited to its first ``epochs`` epochs, phase after phase."""
-    phases, left = [], epochs
+    phases = []
+    left = epochs
     for phase in request.recipe.phases:
         if left:
             phases.append(replace(phase, epochs=min(phase.epochs, left)))
@@ -169,7 +173,8 @@ def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[f
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
     """Return for each of the N clients whether it is available ``at`` seconds after the start."""
-    spec, count = fleet.availability, len(federation.clients)
+    spec = fleet.availability
+    count = len(federation.clients)
     if spec is None:
         return [True] * count
     return ((at / spec.period + _phases(federation)) % 1 < spec.share).tolist()
@@ -181,7 +186,8 @@ def await_clients(fleet: FleetSettings, federation: Federation, clients: list[in
         available = available_clients(fleet, federation, at)
         if any(available[client] for client in clients):
             return at
-        period, phases = fleet.availability.period, _phases(federation)[clients]
+        period = fleet.availability.period
+        phases = _phases(federation)[clients]
         # the first time at which one of the clients becomes available
         change = float(((torch.ceil(at / period + phases) - phases) * period).min())
         at = max(change, math.nextafter(at, math.inf))

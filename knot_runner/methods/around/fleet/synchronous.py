@@ -28,14 +28,17 @@ class Synchronous(Simulation):
         Raises:
             UserError: No client can meet the deadline.
         """
-        method, fleet = self.method, self.fleet
+        method = self.method
+        fleet = self.fleet
         state = {**method.init(config, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
         if isinstance(fleet.deadline, float):
             everyone = federation.choosing(federation.numbers)
             times = self.times(config, state, federation, 0, method.plan(config, state, everyone, 0))
-            what, works = "all of its epochs", list(times.values())
+            what = "all of its epochs"
+            works = list(times.values())
             if fleet.late == "partial":
-                what, works = "one epoch", [replace(work, epochs=1) for work in works]
+                what = "one epoch"
+                works = [replace(work, epochs=1) for work in works]
             least = min((work.total for work in works), default=0.0)
             if least > fleet.deadline:
                 raise UserError(
@@ -74,7 +77,8 @@ class Synchronous(Simulation):
         The result depends on the seed and the clock, not on training. A round ends when all results have arrived. The
         server learns of a failure when it happens, and waits for late clients until the deadline.
         """
-        method, fleet = self.method, self.fleet
+        method = self.method
+        fleet = self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         available = devices.available_clients(fleet, federation, began)
         turns = [client for client in federation.in_turn(round) if available[client]]  # in FedAvg's sampling order
@@ -87,7 +91,10 @@ class Synchronous(Simulation):
             deadline = statistics.median(time.total for time in times.values())
         failing = devices.failures(fleet, federation, round)
         requests: list[LocalTraining] = []
-        lasted, dropped, late, partial = 0.0, 0, 0, 0
+        lasted = 0.0
+        dropped = 0
+        late = 0
+        partial = 0
         for client, work in devices.by_client(planned).items():
             time = times[client]
             epochs = time.epochs
@@ -95,7 +102,8 @@ class Synchronous(Simulation):
                 epochs = time.epochs_until(deadline)
             is_partial = 0 < epochs < time.epochs
             if is_partial:
-                time, work = replace(time, epochs=epochs), devices.shortened_work(work, epochs)
+                time = replace(time, epochs=epochs)
+                work = devices.shortened_work(work, epochs)
             share = failing[client]
             if share is not None and share * time.total <= deadline:
                 dropped += 1

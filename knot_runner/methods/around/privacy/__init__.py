@@ -211,7 +211,8 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     row: RoundRow = {} if spent is None else {"epsilon": spent}
     if not sums:
         return {}, row
-    bound, entry = privacy.bound(sums, gathering.phase), "clipped"
+    bound = privacy.bound(sums, gathering.phase)
+    entry = "clipped"
     if gathering.phase == 2 and sends_models:
         entry = "logits_clipped"
     else:
@@ -234,7 +235,8 @@ def _mechanism(
 ) -> UserPrivacy:
     """Return the mechanism. Its noise multiplier is 0 if the accountant still has to compute the multiplier."""
     config = settings.method
-    clients, participants = len(federation), federation.participants
+    clients = len(federation)
+    participants = federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
         problem = "privacy does not clip the running statistics that 'averaged' sends. Use 'local' or 'frozen'"
         raise UserError(problem, "method.batchnorm")
@@ -252,7 +254,8 @@ def _mechanism(
             f"between rounds, which can reveal earlier rounds. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
-    control, labels = spec.control_steps * federation.training.lr, spec.label_scale * (spec.clip_norm or 1.0)
+    control = spec.control_steps * federation.training.lr
+    labels = spec.label_scale * (spec.clip_norm or 1.0)
     return UserPrivacy(
         spec.clip_norm,
         spec.noise_multiplier or 0.0,
@@ -271,7 +274,8 @@ def _mechanism(
 def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation: Federation) -> list[str]:
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
-    released, shown = "the clients' mean logits", "infinity"
+    released = "the clients' mean logits"
+    shown = "infinity"
     if method.fold is not None:
         released = "the global models"
     spent = privacy.epsilon(privacy.rounds)

@@ -133,7 +133,8 @@ def _without_replacement(privacy: UserPrivacy) -> bool:
 
 def _events(privacy: UserPrivacy, multiplier: float) -> list[Any]:
     """Return dp-accounting events of one round. Each event bounds the privacy loss of the round."""
-    library, relative = _library(), multiplier / math.sqrt(privacy.messages)
+    library = _library()
+    relative = multiplier / math.sqrt(privacy.messages)
     if _without_replacement(privacy):
         noise = library.GaussianDpEvent(relative / 2)
         return [library.SampledWithoutReplacementDpEvent(privacy.clients, privacy.participants, noise), noise]

@@ -155,7 +155,8 @@ class OptimizedImages(Synthesizer):
 
     def epoch(self, number: int) -> float:
         """Synthesize batch ``number``, counted from 1; return the loss of the last step."""
-        config, first = self.config, (number - 1) * self.config.batch_size
+        config = self.config
+        first = (number - 1) * self.config.batch_size
         count = min(config.batch_size, config.images - first)
         labels = (torch.arange(count) + first) % self.request.network.classes
         activations = sampled_activations(self.records, labels, self.draws(number - 1, "activations"))
@@ -172,7 +173,8 @@ class OptimizedImages(Synthesizer):
         return value
 
     def _loss(self, x: Tensor, labels: Tensor, wanted: Tensors) -> Tensor:
-        config, prior = self.config, image_prior(x, self.config.tv, self.config.l2)
+        config = self.config
+        prior = image_prior(x, self.config.tv, self.config.l2)
         if isinstance(config, RecordsSynthesis):
             output = self.read(x=x)
             return activation_difference({LOGITS: output.logits, **output.taps}, wanted, self.scales) + prior

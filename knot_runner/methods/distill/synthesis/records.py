@@ -48,11 +48,14 @@ def released_records(
             mean = _mean(of_label)
             centered = of_label.double() - mean
             if kind == "spectral":
-                key, spread = "axes", principal_axes(centered, components)
+                key = "axes"
+                spread = principal_axes(centered, components)
             elif name == LOGITS:
-                key, spread = "covariance", centered.T @ centered / max(1, len(of_label))
+                key = "covariance"
+                spread = centered.T @ centered / max(1, len(of_label))
             else:
-                key, spread = "variance", _mean(centered.square())
+                key = "variance"
+                spread = _mean(centered.square())
             records.setdefault(f"{name}.mean", []).append(mean)
             records.setdefault(f"{name}.{key}", []).append(spread)
     return {name: torch.stack(tensors).float() for name, tensors in records.items()}

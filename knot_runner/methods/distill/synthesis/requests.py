@@ -74,11 +74,15 @@ class MakeImages(OwnRequest):
         Raises:
             DivergedError: A loss is not finite.
         """
-        config, device, records = self.synthesis, resources.device, {}
-        model, release = frozen_network(self.network, self.weights, resources), released("nothing", [])
+        config = self.synthesis
+        device = resources.device
+        records = {}
+        model = frozen_network(self.network, self.weights, resources)
+        release = released("nothing", [])
         if self.records:
             artifact = resources.store.get(*self.records)
-            records, release = artifact.tensors(), artifact.info["released"]
+            records = artifact.tensors()
+            release = artifact.info["released"]
         elif isinstance(config, StatisticsSynthesis):
             means = [norm.running_mean for norm in batch_norms(model)]
             release = released("statistics in the weights", means * 2)  # twice: means and variances
@@ -89,7 +93,8 @@ class MakeImages(OwnRequest):
             synthesis = OptimizedImages(self, config, model, records, device, report)
         _, facts = train_epochs(synthesis, work, synthesis.epochs, "last", "score")
         pixels = synthesis.images()
-        mean, std = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.std, dtype=torch.float64)
+        mean = torch.tensor(self.mean, dtype=torch.float64)
+        std = torch.tensor(self.std, dtype=torch.float64)
         unknown = torch.full((len(pixels),), UNLABELED)
         tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
         examples = stored_data(tensors).to(device).select(torch.arange(len(pixels)), torch.float32)
