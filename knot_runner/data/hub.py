@@ -110,7 +110,8 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
             raise UserError(
                 f"label {label!r:.40} is not a whole number. Set task.hub.label to the name of the label column", here
             )
-        pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), settings.shape), label
+        pixels[at] = decode(here, _file_bytes(here, row[source.image]), settings.shape)
+        labels[at] = label
         if source.user is not None:
             writer = identity(row[source.user])
             if writer is not None:

@@ -186,7 +186,8 @@ class Checkpoint:
     def _cut_log(self, committed: bytes) -> None:
         """Truncate the log file to ``committed``, the bytes up to the committed length. The file is never extended."""
         path = self.folder / ROUNDS_FILE
-        self._logged, self._hash = len(committed), hashlib.sha256(committed)
+        self._logged = len(committed)
+        self._hash = hashlib.sha256(committed)
         if path.exists() and regular(path).stat().st_size > len(committed):
             os.truncate(path, len(committed))
 
@@ -229,7 +230,9 @@ class Commits:
     ) -> None:
         self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
         self._plugins = list(plugins)
-        self.step, self._cost, self._since = -1, 0.0, time.monotonic()
+        self.step = -1
+        self._cost = 0.0
+        self._since = time.monotonic()
         #: the machines that computed earlier steps, and the current machine
         self.machines: list[str] = []
 
@@ -248,7 +251,8 @@ class Commits:
         if other_data or not complete or not stands(commit, self._code, self._note):
             self._checkpoint.clear()
             commit = self._checkpoint.load()
-        self.step, self._since = commit.step, time.monotonic()
+        self.step = commit.step
+        self._since = time.monotonic()
         self.machines = join_machines([commit.values], self._note)
         return commit, self._checkpoint.log()
 
@@ -264,6 +268,7 @@ class Commits:
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}
         shared = self._checkpoint.save(step, state, about, rows[self.step - step :])
-        self.step, self._since = step, time.monotonic()
+        self.step = step
+        self._since = time.monotonic()
         self._cost = self._since - began
         return shared

@@ -158,7 +158,9 @@ class TextExamples:
     """The texts of one client, with the interface of :class:`ImageExamples`. Each batch has texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
-        self.texts, self.rows, self.labels = data.texts, rows, data.labels[rows.to(data.labels.device)]
+        self.texts = data.texts
+        self.rows = rows
+        self.labels = data.labels[rows.to(data.labels.device)]
         self.lengths = self.texts.lengths[rows]
 
     def __len__(self) -> int:

@@ -71,7 +71,8 @@ class _Network(StageTraining):
         self._valid = None
         if request.valid is not None:
             self._valid = _load_part(request, request.valid, resources, model)
-        self._select, self._title = request.select, request_title(request)
+        self._select = request.select
+        self._title = request_title(request)
         super().__init__(request, model, examples, report, request.stage, request.party)
 
     def losses(self, batch: InputBatch) -> Tensor:

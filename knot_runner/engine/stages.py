@@ -58,7 +58,8 @@ class StageTraining(Trainee):
         self, request: Train | OwnTraining, module: nn.Module, examples: ClientExamples, report: Report, *names: str
     ) -> None:
         self.request, self.module, self.examples, self.report = request, module, examples, report
-        self.names, settings = names, request.training
+        self.names = names
+        settings = request.training
         self._recipe = Recipe(
             (Phase(1),), settings.batch_size, False, settings.lr, settings.momentum, settings.weight_decay,
             augment=request.augment, optimizer=settings.optimizer,

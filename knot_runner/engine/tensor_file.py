@@ -173,7 +173,8 @@ class StateParts:
             DoesNotMatch: The file of a part does not have the recorded digest.
         """
         tensors: dict[str, Tensor] = {}
-        self._parts, self._last = {}, {}
+        self._parts = {}
+        self._last = {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
             tensors |= {name: content[name] for name in entry["names"]}
@@ -187,7 +188,8 @@ class StateParts:
                 path.unlink(missing_ok=True)
 
     def _forget_changed(self, tensors: Tensors) -> None:
-        parts, self._parts = self._parts, {}
+        parts = self._parts
+        self._parts = {}
         for file, part in parts.items():
             held = {name: seen for name, seen in part.held.items() if seen.is_now(tensors.get(name))}
             if held:

@@ -143,7 +143,9 @@ class Tracker:
     """
 
     def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
-        self._name, self._run, self._note = run.spec.name, run, note
+        self._name = run.spec.name
+        self._run = run
+        self._note = note
         self._mirror: Mirror | None = None
         self._leaving = contextlib.ExitStack()
         self._waiting = True

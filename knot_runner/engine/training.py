@@ -48,7 +48,9 @@ def train(
         by_examples: Whether batches are weighted by their numbers of examples in the mean loss; otherwise equally.
         ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
-    total, weights, steps = torch.zeros((), dtype=torch.float64, device=examples.labels.device), 0, 0
+    total = torch.zeros((), dtype=torch.float64, device=examples.labels.device)
+    weights = 0
+    steps = 0
     for phase in settings.phases:
         optimizer = optimizers[phase.trains]
         for _ in range(phase.epochs):
@@ -156,7 +158,9 @@ class LocalWork:
         ``module``: a module to train instead of the client's model. ``losses(batch)``: a scalar loss to minimize
         instead of the objective. With either argument, there is no proximal term, control variate or early stopping.
         """
-        request, recipe, held_loss = self.request, self.request.recipe, None
+        request = self.request
+        recipe = self.request.recipe
+        held_loss = None
         optimizers = {phase.trains: self.optimizer(module or self.model, phase.trains) for phase in recipe.phases}
         if losses is None:
             rows, loss = self.objective()
@@ -177,7 +181,9 @@ class LocalWork:
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
         """Return the rows and loss of the request's objective; its initial logits are those of the current model."""
-        engine, request, objective = self._engine, self.request, self.request.objective
+        engine = self._engine
+        request = self.request
+        objective = self.request.objective
         labels = self.select(request.rows).labels
         tensors = {name: tensor.to(engine.device) for name, tensor in request.inputs.items()}
         head = engine.head if objective.reads_head else None
@@ -194,7 +200,8 @@ class LocalWork:
 
     def batches(self) -> Iterator[InputBatch]:
         """Yield the batches of all epochs, which are the same as without a :class:`LocalProgram`."""
-        recipe, order = self.request.recipe, local.local_draws(self.request)
+        recipe = self.request.recipe
+        order = local.local_draws(self.request)
         for _ in range(sum(phase.epochs for phase in recipe.phases)):
             yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
 
@@ -208,7 +215,9 @@ class LocalWork:
 
     def _add_server_terms(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
         """Add the gradient of (proximal / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) and the control variate."""
-        engine, proximal, control = self._engine, self.request.recipe.proximal, self.request.control
+        engine = self._engine
+        proximal = self.request.recipe.proximal
+        control = self.request.control
         origins = [parameter.detach().clone() for parameter in self.model.parameters()]
         controls: list[Tensor] = []
         if control is not None:
@@ -227,7 +236,8 @@ class LocalWork:
 
     def _held_loss(self, rows: LossRows, loss: SampleLoss) -> float:
         """Return the mean loss of the held-out examples, which are the last rows of the request."""
-        request, engine = self.request, self._engine
+        request = self.request
+        engine = self._engine
         places = torch.arange(len(request.rows))[-request.held :]
         held_out = self.select(request.rows[-request.held :])
         logits = forward_all(self.model, held_out, INFERENCE_ROWS)
@@ -248,9 +258,13 @@ class _Schedule:
     def __init__(
         self, work: LocalWork, optimizers: dict[str, torch.optim.Optimizer], held_loss: Callable[[], float] | None
     ) -> None:
-        self._model, self._recipe, self._optimizers = work.model, work.request.recipe, optimizers
+        self._model = work.model
+        self._recipe = work.request.recipe
+        self._optimizers = optimizers
         self._steps = local.steps(self._recipe, len(work.examples))
-        self._loss, self._best, self._best_step = held_loss, math.inf, 0
+        self._loss = held_loss
+        self._best = math.inf
+        self._best_step = 0
         self._kept: Tensors = {}
         if held_loss is not None:
             self._check(0, held_loss())
@@ -276,5 +290,6 @@ class _Schedule:
 
     def _check(self, step: int, loss: float) -> None:
         if loss < self._best:
-            self._best, self._best_step = loss, step
+            self._best = loss
+            self._best_step = step
             self._kept = copy_weights(self._model)

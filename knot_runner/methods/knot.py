@@ -59,7 +59,8 @@ def fold(
         party = request.party
         score = info.get("best_score")
         if request.stage in ("local", "pretrain"):
-            state.weights[party], row[party] = name, score
+            state.weights[party] = name
+            row[party] = score
         elif request.stage == "soft_labels":
             split = "train"
             if party in state.soft:
@@ -68,7 +69,8 @@ def fold(
         elif request.stage == "bias":
             state.bias[party] = row[party] = probability_bias(artifact.tensors()["logits"])
         else:
-            state.student, state.selected_epoch = name, info["best_epoch"]
+            state.student = name
+            state.selected_epoch = info["best_epoch"]
             row = {"epoch": state.selected_epoch}
             if score is not None:
                 row["loss"] = -score

@@ -93,12 +93,14 @@ def fold(
         name = f"{artifact.stage}/{artifact.key}"
         score = artifact.info["best_score"]
         if isinstance(request, TrainParties):
-            state.together, state.selected_epoch = name, artifact.info["best_epoch"]
+            state.together = name
+            state.selected_epoch = artifact.info["best_epoch"]
             row = {"epoch": state.selected_epoch, "valid": score}
         elif isinstance(request, PickStudent):
             state.after[request.party] = name
         else:
-            state.weights[request.party], row[request.party] = name, score
+            state.weights[request.party] = name
+            row[request.party] = score
     state.student = (state.weights | state.after)[federation.server.name]
     return state, scored(row)
 

@@ -138,7 +138,9 @@ class Resnet(nn.Module):
         stride = 1
         self.pool: nn.Module = nn.Identity()
         if spec.stem == "imagenet":
-            kernel, stride, self.pool = 7, 2, nn.MaxPool2d(3, 2, 1)
+            kernel = 7
+            stride = 2
+            self.pool = nn.MaxPool2d(3, 2, 1)
         self.stem = convolution(shape[0], spec.width, kernel, stride)
         self.norm = make_norm(spec, spec.width)
         sizes = _block_sizes(spec.blocks, spec.width, spec.width)
@@ -208,7 +210,8 @@ class Vgg(nn.Module):
             raise UserError(
                 f"{spec.pools} poolings reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "model.pools"
             )
-        self.stages, before = nn.ModuleList(), shape[0]
+        self.stages = nn.ModuleList()
+        before = shape[0]
         for sizes in spec.stages:
             layers = []
             for after in sizes:
@@ -250,7 +253,8 @@ class _InvertedResidual(nn.Module):
         self.expand = None
         self.norm1 = None
         if expansion != 1:
-            self.expand, self.norm1 = convolution(before, inner, 1), make_norm(spec, inner)
+            self.expand = convolution(before, inner, 1)
+            self.norm1 = make_norm(spec, inner)
         self.depthwise = nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False)
         self.norm2 = make_norm(spec, inner)
         self.project = convolution(inner, after, 1)

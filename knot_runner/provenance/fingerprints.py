@@ -120,7 +120,8 @@ class Now:
     """
 
     def __init__(self) -> None:
-        self._compared, self._content = functools.cache(self._compare), functools.cache(_content)
+        self._compared = functools.cache(self._compare)
+        self._content = functools.cache(_content)
 
     def change(self, root: Path, was: Opened) -> str | None:
         """Return how a file below the data folder ``root`` changed; None if its content is unchanged.

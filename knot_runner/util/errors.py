@@ -228,7 +228,8 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        LOGGER.handlers, LOGGER.propagate = before[0], before[2]
+        LOGGER.handlers = before[0]
+        LOGGER.propagate = before[2]
         LOGGER.setLevel(before[1])
 
 

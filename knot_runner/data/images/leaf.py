@@ -41,7 +41,8 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         for writer, rows in _writers(path, content, settings):
             if writer in home:
                 raise UserError(f"writer {writer!r} is also in {names[home[writer]]}", names[-1])
-            home[writer], train[writer] = len(names) - 1, rows
+            home[writer] = len(names) - 1
+            train[writer] = rows
     for path, content in _files(folder, settings.local.test):
         for writer, rows in _writers(path, content, settings):
             if writer not in home:

@@ -109,7 +109,8 @@ class PerNetwork:
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        self.name, self.device = engines[0].name, engines[0].device
+        self.name = engines[0].name
+        self.device = engines[0].device
         self._engines = engines
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:

@@ -34,10 +34,12 @@ class Loop:
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self.network, self.layout = network, flat.layout_of(network)
+        self.network = network
+        self.layout = flat.layout_of(network)
         self.device = device
         self.dtype = dtype
-        self.data, self.test = data.to(device), test.to(device)
+        self.data = data.to(device)
+        self.test = test.to(device)
         self.model = _build(network, device, dtype)
         self.head = self.model.get_submodule(self.layout.head.removesuffix("."))
         self.read: Tensor | None = None  # last input of the head, if an objective reads features

@@ -200,7 +200,8 @@ class Students(StageTraining):
 
     def begin(self, epoch: int) -> None:
         """Implement :meth:`StageTraining.begin`."""
-        self._epoch, self._draws = epoch, generator(self.request.seed, "terms", *self.names, epoch)
+        self._epoch = epoch
+        self._draws = generator(self.request.seed, "terms", *self.names, epoch)
         if self.teacher is not None:
             self.teacher.eval()
 

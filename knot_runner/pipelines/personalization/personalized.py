@@ -93,7 +93,8 @@ class _Work:
     """
 
     def __init__(self, run: FederatedContext, state: FederatedState) -> None:
-        self.run, self.spec = run, run.config.personalization
+        self.run = run
+        self.spec = run.config.personalization
         self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
         start = partial(run.deployed, state)
         self.federation = PersonalFederation.after(run.federation, run.config, start, run.setup.partition.groups)

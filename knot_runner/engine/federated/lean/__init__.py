@@ -45,12 +45,14 @@ class Lean(RequestEngine):
         self, networks: Sequence[Network], data: ClientData, test: ClientData, dtype: torch.dtype, workers: int,
         threads: int, plugins: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._classes, self._pool = networks[0].classes, None
+        self._classes = networks[0].classes
+        self._pool = None
         if workers == 1:
             self._clients = [make_client(network, data, test, dtype) for network in networks]
             return
         count = AHEAD * workers + 1  # orders that were sent, and one whose result is being read
-        self._data, self._slots = SharedData(data, test), Slots.make(count, networks, dtype)
+        self._data = SharedData(data, test)
+        self._slots = Slots.make(count, networks, dtype)
         self._free = list(range(count))
         arguments = self._slots, self._data, networks, threads, plugins
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)

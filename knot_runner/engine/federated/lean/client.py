@@ -53,7 +53,8 @@ class ManualBackward:
     """A client of the lean engine that trains with manual forward and backward passes and updates weights in place."""
 
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
-        self._network, self._layout = network, flat.layout_of(network)
+        self._network = network
+        self._layout = flat.layout_of(network)
         self._softmax = getattr(network.spec, "output", "logits") == "softmax"
         self._data = data
         self._test = test

@@ -25,7 +25,8 @@ class LeanNetwork:
 
     def begin(self, trains: str) -> None:
         """Train ``all`` parameters, the ``head`` or the ``body`` from now on."""
-        self._trains, self._through = trains, self.stem.learns and trains != "head"
+        self._trains = trains
+        self._through = self.stem.learns and trains != "head"
         convs, layers = pairs(self._sgd.target(trains), self._layout)
         self.stem.set_targets(convs)
         self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
@@ -147,7 +148,9 @@ class TemperedLoss:
         self, options: CrossEntropy, size: int, labels: Tensor, classes: int, dtype: torch.dtype,
         start_logits: Tensor | None, softmax: bool,
     ) -> None:  # fmt: skip
-        self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
+        self._labels = labels
+        self._onehot = F.one_hot(labels, classes).to(dtype)
+        self._softmax = softmax
         self._truth = self._log = self._onehot[:0]
         self._batch = size
         self.scale = 1.0
@@ -162,17 +165,20 @@ class TemperedLoss:
 
     def start(self, part: Tensor) -> None:
         """Begin a block of the client's examples at the positions ``part``, shape [n'], divided into batches."""
-        self._part, size = part, self._batch
+        self._part = part
+        size = self._batch
         if len(self._truth) != len(part):  # memory and views are reused for every block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
             self._log = torch.empty_like(self._truth)
-            self._truths, self._logs = self._truth.split(size), self._log.split(size)
+            self._truths = self._truth.split(size)
+            self._logs = self._log.split(size)
             self._shares = torch.cat([self._log.new_full((len(log),), -1 / len(log)) for log in self._logs]).double()
         torch.index_select(self._onehot, 0, part, out=self._truth)
         if self._temperatures is not None:
             temperatures, scales = self._temperatures
             values = temperatures[part, None]
-            self._values, self._factors = values.split(size), (scales[part, None] / values).split(size)
+            self._values = values.split(size)
+            self._factors = (scales[part, None] / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """Return G, shape [B, C], and a factor f; f G is the gradient of the loss with respect to the head's output.
@@ -221,7 +227,8 @@ class AutogradLoss:
 
     def start(self, part: Tensor) -> None:
         """See :meth:`TemperedLoss.start`."""
-        self._parts, self._total = part.split(self._batch), 0.0
+        self._parts = part.split(self._batch)
+        self._total = 0.0
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """See :meth:`TemperedLoss.gradient`."""

@@ -146,7 +146,8 @@ class Gram(Stem):
     learns = True
 
     def __init__(self, layer: WeightBias, images: Tensor) -> None:
-        self._layer, self._images = layer, images.flatten(1)
+        self._layer = layer
+        self._images = images.flatten(1)
         self.start = torch.addmm(layer[1], self._images, layer[0].t())
         self.products = torch.mm(self._images, self._images.t()).add_(1)
         self.changes = torch.zeros_like(self.start)

@@ -45,10 +45,12 @@ class Stacked:
         stack: int, precision: str = "float32", note: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
         self.network, self.device, self.dtype, self.stack = network, device, dtype, stack
-        self.autocast, self.tf32 = precision == "bf16", precision == "tf32"
+        self.autocast = precision == "bf16"
+        self.tf32 = precision == "tf32"
         self.measuring = Loop(network, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
-        self.note, self.limits = note, dict[Structure, int]()
+        self.note = note
+        self.limits = dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.

@@ -40,7 +40,9 @@ class Program:
         self, network: Network, data: ImageData, structure: Structure, clients: int, dtype: torch.dtype,
         autocast: bool, shrinks: bool,
     ) -> None:  # fmt: skip
-        self.model, self.data, self.structure = _trained_model(network, structure), data, structure
+        self.model = _trained_model(network, structure)
+        self.data = data
+        self.structure = structure
         self.clients, self.shrinks, self.dtype, self.autocast = clients, shrinks, dtype, autocast
         self.device = data.labels.device
         # other objectives may contain operations that a graph cannot capture, such as iterating until convergence
@@ -107,7 +109,8 @@ class Program:
         Raises:
             UserError: The losses of the clients differ in values other than the rows.
         """
-        self.loss, self.loss_rows = losses[0][1], {}
+        self.loss = losses[0][1]
+        self.loss_rows = {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
                 "the objective's loss uses tensors that differ between clients, which this engine cannot stack. Return "

@@ -142,10 +142,14 @@ class OptimizedImages(Synthesizer):
         device: torch.device, report: Report,
     ) -> None:  # fmt: skip
         super().__init__(request, model, device, report)
-        self.config, self.records, shape = config, records, request.network.shape
+        self.config = config
+        self.records = records
+        shape = request.network.shape
         taps = [name for name in tap_names_of(records) if name != LOGITS]
-        self.read, self.scales = read_taps(model, request.network, taps), scales_of(records)
-        self.lowest, self.highest = (0 - self.mean) / self.std, (1 - self.mean) / self.std
+        self.read = read_taps(model, request.network, taps)
+        self.scales = scales_of(records)
+        self.lowest = (0 - self.mean) / self.std
+        self.highest = (1 - self.mean) / self.std
         self.module = nn.Module()
         self.finished = torch.zeros((config.images, *shape), device=device)
         self.module.register_buffer("finished", self.finished)
