@@ -222,7 +222,7 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
     from matplotlib import colormaps
 
     _, ranks = np.unique(numbers, return_inverse=True)
-    return list(colormaps["viridis"](0.92 * ranks / max(ranks.max(), 1)))
+    return list(map(colormaps["viridis"], 0.92 * ranks / max(ranks.max(), 1)))
 
 
 def draw_band(
