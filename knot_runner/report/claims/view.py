@@ -47,9 +47,10 @@ OVER_SEEDS = {
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     """Return the effect, the interval, the paper's effect, and the number of additional seeds as texts.
 
-    The effect has the form ``+2.18 points``, or "-" if it is missing, and the interval ``[+1.96, +2.40]``. The number
-    of additional seeds that would decide the claim is approximate: ``4`` or ``more than 100``. Other missing values
-    are "".
+    The effect has the form ``+2.18 points``, or "-" if it is missing, and the interval ``[+1.96, +2.40]``. With two
+    seeds, an interval that contains the value of no effect is uninformative, and a note replaces it. The number of
+    additional seeds that would decide the claim is approximate: ``4`` or ``more than 100``. Other missing values are
+    "".
     """
     texts = []
     for value in (verdict.effect, verdict.low, verdict.high, verdict.paper):
@@ -58,6 +59,9 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     if effect:
         effect = f"{effect} {verdict.unit}".strip()
     interval = f"[{low}, {high}]" if low else ""
+    nothing = float(verdict.ratio)
+    if low and verdict.seeds == 2 and (verdict.ratio or verdict.signed) and verdict.low <= nothing <= verdict.high:
+        interval = "n=2: too few seeds"
     more = str(verdict.more_seeds or "")
     if (verdict.more_seeds or 0) > MAX_SEEDS:
         more = f"more than {MAX_SEEDS}"

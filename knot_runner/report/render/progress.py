@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
-#: The remaining time is estimated from the last this many seconds; longer than a slow round or a short job.
+#: The rate is measured over the last this many seconds; longer than a slow round or a short job.
 RATE_SECONDS = 600.0
+
+
+class _Rate(ProgressColumn):
+    """The rate of a progress bar: units per second, or seconds per unit if a unit takes longer."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.speed or 0
+        if speed >= 1:
+            return Text(f"{speed:.1f}/s")
+        return Text(f"{1 / speed:.1f} s each" if speed else "")
 
 
 def progress_bars(console: Console) -> Progress:
@@ -16,6 +35,7 @@ def progress_bars(console: Console) -> Progress:
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[text]}", markup=False),
+        _Rate(),
         TimeRemainingColumn(compact=True),
         console=console,
         transient=True,

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
+from knot_runner.report.statistics.intervals import MAX_SEEDS, Estimate, seeds_to_decide
 
 # a group of settings as a value: {kind:soup,lr:0.01}
 _GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
@@ -119,7 +120,10 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
         value = signed(cell.mean, group.digits, group.signed)
         half = cell.std if cell.half is None else cell.half
         if half is not None and (group.digits or half):
+            few = too_few_seeds(cell)
             interval = spread_text(cell.mean, half, group.digits, cell.top)
+            if few and group.signed:
+                interval = f" {few}"
     elif cell.diverged and not cell.text:
         value = "div."
     if cell.paper is not None:
@@ -129,6 +133,20 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
             paper += f"±{number(cell.paper_std, digits)}"
         paper = f"({paper})"
     return value, interval, paper
+
+
+def too_few_seeds(estimate: Estimate) -> str:
+    """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
+
+    In this example, the interval would exclude 0 with six seeds of the observed variance. Return "" for any other
+    difference, and if the variance is 0.
+    """
+    if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
+        return ""
+    count = seeds_to_decide(estimate.mean, estimate.half, estimate.n)
+    if count is None:
+        return f"n=2: too few seeds (>{MAX_SEEDS})"
+    return f"n=2: too few seeds (~{count})"
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
@@ -151,17 +169,19 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
 
 
 CUT = "[low, high] if the interval is cut at 0 or 100%"
+FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
 
 
 def caption(table: ResultTable) -> str:
     """Return one line that explains the numbers in a cell of ``table``."""
     if table.reading:
         return table.reading
-    parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, "(paper)": False}
+    parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
     for row in table.rows:
         for group in table.groups:
             for cell in row.cells[group.key]:
                 parts[CUT] |= bool(cell.top)
+                parts[FEW] |= group.signed and bool(too_few_seeds(cell))
                 parts["(paper)"] |= cell.paper is not None
     return "; ".join(part for part, shown in parts.items() if shown) + "."
 

@@ -85,6 +85,19 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
     return Estimate(*mean_interval(values), len(values), top)
 
 
+def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
+    """Return the number of seeds at which the 95% interval excludes 0, or None for more than :data:`MAX_SEEDS`.
+
+    The mean and variance of more seeds are assumed to equal those of the first ``n`` seeds.
+    """
+    level = (1 + LEVEL) / 2
+    spread = half * math.sqrt(n) / student_quantile(level, n - 1)
+    for count in range(n + 1, MAX_SEEDS + 1):
+        if student_quantile(level, count - 1) * spread < abs(mean) * math.sqrt(count):
+            return count
+    return None
+
+
 def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield arrays of shape [resamples, items], float32: how often each of ``items`` test items is drawn in a resample.
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_claims_table_fits_width_with_all_numbers(width):
     for part in ("2.41 times", "[2.10, 2.80]", "paper 6.00", "+0.008 SD", "[-0.008, +0.024]", "> 100 more", "[red]"):
         assert part in text, part
     assert "on other runs" not in text
+
+
+def test_interval_of_two_seeds_without_a_direction_is_not_shown():
+    few, held = replace(OPEN, seeds=2), replace(HELD, seeds=2)
+    for verdict, text in (
+        (few, "n=2: too few seeds"), (replace(few, low=0.001), "[+0.001, +0.024]"),
+        (replace(held, low=0.5), "n=2: too few seeds"), (held, "[2.10, 2.80]"),
+    ):  # fmt: skip
+        assert text in shown(claims_table("x", [verdict]), 100)
 
 
 def test_markdown_is_escaped_and_whole():

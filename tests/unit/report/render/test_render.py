@@ -12,6 +12,7 @@ from knot_runner.report.render import text as texts
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown, write_table
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
 from knot_runner.report.render.terminal import TerminalTable
+from knot_runner.report.statistics.intervals import mean_interval
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import build_table, shown
 
@@ -41,6 +42,17 @@ def test_value_text_signs_all_but_rounded_zero():
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
     found = [texts.cell_texts(TableCell(mean=mean), signed)[0] for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert found == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
+
+
+@pytest.mark.parametrize(("values", "text"), [
+    ((55.0, 73.0), "n=2: too few seeds (~3)"), ((1.0, -1.0), "n=2: too few seeds (>100)"), ((64.0, 64.1), ""),
+    ((0.0, 0.0), ""), ((55.0, 73.0, -60.0), ""), ((55.0,), ""),
+])  # fmt: skip
+def test_difference_over_two_seeds_that_includes_0_names_the_seeds_that_decide(values, text):
+    cell = TableCell(*mean_interval(values), len(values))
+    groups = (ColumnGroup("delta", "delta", ("x",), 2, signed=sign) for sign in (True, False))
+    signed, unsigned = (texts.cell_texts(cell, group)[1] for group in groups)
+    assert signed == f" {text}" if text else signed == unsigned
 
 
 def test_spelled_labels_show_differing_group_members():
