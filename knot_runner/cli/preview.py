@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import io
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins, no_exit
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Maximum characters shown of an unexpected exception.
 MAX_MESSAGE = 200
+#: Maximum number of cached tasks; the least recently used task is dropped.
+CACHED_TASKS = 4
+Task = TypeVar("Task")
 
 
 @dataclass
@@ -62,11 +66,10 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
     If the jobs of a task have several seeds, only the example counts of the first seed are returned.
     """
-    from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
 
-    tasks = SharedTasks()
-    services = Services(images=tasks.images, texts=tasks.texts, unlabeled=tasks.unlabeled)
+    services = Services()
+    services = Services(cached(services.images), cached(services.texts), cached(services.unlabeled))
     result = Preview()
     titles = set()
     try:
@@ -88,6 +91,22 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     except Exception as error:
         result.problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
     return result
+
+
+def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | None], Task]:
+    """Return ``load``, a function that reads a task, with a cache of the last tasks. They must not be changed."""
+    tasks: dict[str, Task] = {}
+
+    def cached_load(settings: Any, data_root: Path | None) -> Task:
+        """Return the task, which is read only if it is not in the cache."""
+        key = digest([dataclasses.asdict(settings), str(data_root)], 64)
+        task = tasks.pop(key, None) or load(settings, data_root)
+        tasks[key] = task  # the last one
+        if len(tasks) > CACHED_TASKS:
+            del tasks[next(iter(tasks))]
+        return task
+
+    return cached_load
 
 
 def inspected(job: ComposedJob, folder: Path, services: Services | None = None) -> RunInputs:

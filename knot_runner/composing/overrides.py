@@ -91,7 +91,7 @@ def _check_names(override: Override, line: str) -> None:
         if value is not None:
             raise UserError(f"takes no value. Use ~{group}", line)
         return
-    names = [value]
+    names: Sequence[object] = [value]
     if isinstance(value, ChoiceSweep):
         names = value.list
     for name in names:
@@ -145,9 +145,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
 
 
 def _check_range(line: str, values: RangeSweep) -> None:
-    start = float(values.start)
-    stop = float(values.stop)
-    step = float(values.step)
+    start, stop, step = map(float, (values.start, values.stop, values.step))
     count = 0
     if step and math.isfinite(start + stop + step):
         count = math.ceil((stop - start) / step)

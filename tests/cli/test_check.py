@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -170,3 +171,11 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path, monkeypatch):
     assert len(jobs) == 8 and next(looks, None) is None and checked.problem == ""
     assert checked.lines(8) == ["of all", "of one (4 of 8 jobs)"]
     assert checked.counts == {"femnist, natural, seed 0": ["a"]}
+
+
+def test_cached_tasks_are_read_again_after_four_others():
+    read, settings = [], make_dataclass("Settings", ["number"])
+    load = preview.cached(lambda asked, folder: read.append(asked.number) or object())
+    tasks = [load(settings(number), None) for number in (1, 2, 1, 3, 4, 5, 1, 2)]
+    assert read == [1, 2, 3, 4, 5, 2] and tasks[0] is tasks[2] is tasks[6]
+    assert load(settings(1), "folder") is not tasks[0]

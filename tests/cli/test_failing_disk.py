@@ -16,8 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from knot_runner.cli.main import main
+from knot_runner.cli.preview import cached
 from knot_runner.composing.commands import compose_all
-from knot_runner.data.shared import SharedTasks
+from knot_runner.data.images import load_images
 from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.run import complete_run
 from knot_runner.util.errors import UserError
@@ -26,7 +27,7 @@ from tests.disk import Disk, Killed
 from tests.personal_runs import PERSONAL
 from tests.tiny import TINY_IMAGES, replaced
 
-IMAGES = SharedTasks().images
+IMAGES = cached(load_images)
 FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.local_epochs=1")
 #: Runs of rounds, of rounds that others share, and of stages.
 PERSONALIZED = replaced(FEDERATED, "method=finetune", *PERSONAL)

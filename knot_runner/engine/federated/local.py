@@ -1,19 +1,15 @@
-"""Functions of local training that all engines use: epoch order, augmentation and step counts.
-
-:class:`RequestEngine` orders the requests of a cohort for workers, and divides inference into equal chunks.
-"""
+"""Functions of local training that all engines use: epoch order, augmentation and step counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import Augment, batch_count, sample_epoch
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, Inference, LocalTraining, Recipe, Trained
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Recipe, Trained
 from knot_runner.engine.seeds import generator
 
 EngineRequest = LocalTraining | Inference
@@ -52,33 +48,3 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 def steps(recipe: Recipe, count: int) -> int:
     """Return the number of optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
-
-
-class RequestEngine:
-    """An engine that executes requests one by one, on workers or actors. A subclass defines :meth:`_run`."""
-
-    device = torch.device("cpu")
-
-    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`. The longest training runs start first.
-
-        Short training runs then end last, so workers are idle for less time.
-        """
-        longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
-        results = self._run([cohort[i] for i in longest])
-        return [result for _, result in sorted(zip(longest, results, strict=True), key=lambda pair: pair[0])]
-
-    def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`, computed in chunks of examples.
-
-        A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last chunk of
-        a request may be smaller.
-        """
-        parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
-        pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
-        outputs = iter(self._run(pieces))
-        return [torch.cat([next(outputs) for _ in rows]) for rows in parts]
-
-    def _run(self, requests: list[Any]) -> list[Any]:
-        """Execute ``requests``, starting them in order; return the results in the same order."""
-        raise NotImplementedError

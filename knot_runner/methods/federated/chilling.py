@@ -46,6 +46,7 @@ def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     assert config.stragglers is not None
     count = len(federation.clients)
     if config.stragglers.by == "speed":
+        assert federation.seconds_per_example is not None
         order = torch.argsort(federation.seconds_per_example, descending=True, stable=True)
     else:
         order = torch.randperm(count, generator=generator(federation.seed, "stragglers"))

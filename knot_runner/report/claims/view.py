@@ -58,10 +58,12 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     effect, low, high, paper = texts
     if effect:
         effect = f"{effect} {verdict.unit}".strip()
-    interval = f"[{low}, {high}]" if low else ""
-    nothing = float(verdict.ratio)
-    if low and verdict.seeds == 2 and (verdict.ratio or verdict.signed) and verdict.low <= nothing <= verdict.high:
-        interval = "n=2: too few seeds"
+    interval = ""
+    if verdict.low is not None and verdict.high is not None:
+        interval = f"[{low}, {high}]"
+        is_effect = verdict.ratio or verdict.signed
+        if verdict.seeds == 2 and is_effect and verdict.low <= float(verdict.ratio) <= verdict.high:
+            interval = "n=2: too few seeds"
     more = str(verdict.more_seeds or "")
     if (verdict.more_seeds or 0) > MAX_SEEDS:
         more = f"more than {MAX_SEEDS}"

@@ -68,7 +68,7 @@ def compare_runs(
         by = resolve_keys(by, runs.keys())
     over = resolve_keys(over, runs.keys())
     measured = measures_of(runs, measures)
-    lines = []
+    lines: list[str] = []
     if best:
         keys, over = searched(runs, by, over)
         rule = selection_rule(best, over, known_measures(runs))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, ordered
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, Inference, LocalTraining, Trained, ordered
 from knot_runner.engine.federated.lean.client import make_client
 from knot_runner.engine.federated.lean.worker import Order, Reply, SharedData, Slots, as_tensors, packed, prepare_client
-from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
+from knot_runner.engine.federated.local import EngineRequest, Result, steps
 from knot_runner.models.network import Network
 from knot_runner.util.workers import AHEAD, TaskPool
 
@@ -27,7 +28,7 @@ _PRELOADED = ["knot_runner.engine.federated.lean.worker"]
 _FEW_ROWS = 4096
 
 
-class Lean(RequestEngine):
+class Lean:
     """An engine that trains clients in ``workers`` processes with ``threads`` torch threads each.
 
     With one worker, training runs in this process with ``threads`` threads. A process trains one client at a time, so
@@ -40,6 +41,7 @@ class Lean(RequestEngine):
     """
 
     name = "lean"
+    device = torch.device("cpu")
 
     def __init__(
         self, networks: Sequence[Network], data: ClientData, test: ClientData, dtype: torch.dtype, workers: int,
@@ -57,6 +59,26 @@ class Lean(RequestEngine):
         arguments = self._slots, self._data, networks, threads, plugins
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """Implement :meth:`Engine.train`. The longest training runs start first.
+
+        Short training runs then end last, so workers are idle for less time.
+        """
+        longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
+        results = self._run([cohort[i] for i in longest])
+        return ordered(dict(zip(longest, results, strict=True)))
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """Implement :meth:`Engine.logits`, computed in chunks of examples.
+
+        A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last chunk of
+        a request may be smaller.
+        """
+        parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
+        pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
+        outputs = iter(self._run(pieces))
+        return [torch.cat([next(outputs) for _ in rows]) for rows in parts]
+
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
         if self._pool is not None:
@@ -64,7 +86,7 @@ class Lean(RequestEngine):
             self._slots.memory.close()
             self._data.memory.close()
 
-    def _run(self, requests: list[EngineRequest]) -> list[Result]:
+    def _run(self, requests: list[Any]) -> list[Any]:
         """Start ``requests`` in order, wait for all of them, and return their results in the same order.
 
         Raises:
