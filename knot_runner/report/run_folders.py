@@ -38,8 +38,6 @@ NOT_RUN = "not run yet"
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
-#: Tolerance for metrics recomputed from stored predictions: rounding to float32 can create or break ties.
-RECOMPUTED_TOLERANCE = 2e-3
 
 
 @dataclass(frozen=True)

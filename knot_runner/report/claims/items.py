@@ -1,7 +1,6 @@
 """Metrics of a run on resampled test items, from its stored predictions.
 
-Each metric has an entry in ``metrics.py``. If the entry has ``of_sums``, the metric is computed from sums over the
-items of a resample; otherwise, the entry's function is called on each resample.
+A metric is computed from sums over the items of a resample (``of_sums`` of its entry in ``metrics.py``).
 
 All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
 pair and for all seeds. Data sets are resampled separately. Accuracy over clients is different, because predictions are
@@ -15,10 +14,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -27,8 +25,6 @@ from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.claims.pairs import Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
-    RECOMPUTED_TOLERANCE,
-    SCORES,
     MeasuredRun,
     ModelSide,
     kept_file,
@@ -36,7 +32,7 @@ from knot_runner.report.run_folders import (
     predictions,
     rounds,
 )
-from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, item_weights
+from knot_runner.report.statistics.intervals import RESAMPLES, item_weights
 from knot_runner.util.errors import UserError
 
 PARTITION = "partition.json"
@@ -75,12 +71,10 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
             if want.over:
                 bank[want] = _over_clients(want, run)
                 continue
-            tests = _tests(want, run)
             if metric.of_sums is None:
-                bank[want] = _of_examples(want, run, list(tests.values()))
-                continue
+                raise _CannotResample(f"{metric.title} is not computed from sums over examples")
             model = (want.run_id, want.side, want.measure)
-            for name, test in tests.items():
+            for name, test in _tests(want, run).items():
                 columns[name, _seed(test.labels.tobytes())][model] = _columns(metric, test)
             by_sums.append((want, model))
         except _CannotResample as problem:
@@ -95,13 +89,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
 
 
 class _CannotResample(Exception):
-    """A metric is undefined on a resample, or its value on the stored predictions differs from the recorded value."""
-
-
-def _failed(metric: Metric, problem: Exception) -> _CannotResample:
-    """Return the error to raise when a plug-in metric raises any exception."""
-    why = str(problem) if isinstance(problem, UserError) else repr(problem)
-    return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
+    """A metric is undefined on a resample, or cannot be computed from sums."""
 
 
 def _tests(want: Want, run: MeasuredRun) -> dict[str, TestSet]:
@@ -114,46 +102,9 @@ def _tests(want: Want, run: MeasuredRun) -> dict[str, TestSet]:
     return tests
 
 
-def _of_examples(want: Want, run: MeasuredRun, tests: Sequence[TestSet]) -> np.ndarray:
-    """Return the metric on each resample, computed with the metric's function on examples."""
-    metric = METRICS[want.measure]
-    whole = _value(metric, tests)
-    recorded = lookup(run.result, SCORES[want.side])[want.measure][want.on]
-    if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
-        raise _CannotResample(
-            f"{metric.title} of the stored predictions is {whole:.6g}, but {recorded:.6g} was recorded"
-        )
-    draws = zip(*map(_resamples, tests), strict=True)
-    return np.array([_value(metric, drawn) for drawn in draws])
-
-
-def _resamples(test: TestSet) -> Iterator[TestSet]:
-    for block in item_draws(len(test.labels), _seed(test.labels.tobytes())):
-        for items in block:
-            yield TestSet(test.scores[items], test.probabilities[items], test.labels[items], test.coordinates)
-
-
 def _seed(content: bytes) -> int:
     """Return the resampling seed of test labels, so that all runs with equal labels draw the same items."""
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
-
-
-def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
-    """Return the metric on the pooled ``tests``, or its mean over ``tests``, as the metric's entry requires."""
-    if metric.over == "pooled":
-        arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
-        shares, scores, labels = map(np.concatenate, arrays)
-        tests = [TestSet(shares, scores, labels, tests[0].coordinates)]
-    values = []
-    for test in tests:
-        try:
-            value = metric.value(test)
-        except Exception as problem:
-            raise _failed(metric, problem) from problem
-        if value is None or not math.isfinite(value):
-            raise _CannotResample(f"{metric.title} is undefined on a resample of the test examples")
-        values.append(value)
-    return float(np.mean(values))
 
 
 def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
@@ -165,7 +116,8 @@ def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
     try:
         return np.asarray(np.mean([metric.of_sums(part) for part in parts], axis=0))
     except Exception as problem:
-        raise _failed(metric, problem) from problem
+        why = str(problem) if isinstance(problem, UserError) else repr(problem)
+        raise _CannotResample(f"{metric.title} fails on resampled test examples ({why})") from problem
 
 
 def _sums(columns: Columns) -> dict[ModelMetric, dict[str, ClassSums]]:

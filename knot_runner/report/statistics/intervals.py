@@ -101,22 +101,13 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
 def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield arrays of shape [resamples, items], float32: how often each of ``items`` test items is drawn in a resample.
 
-    The product of such an array with a matrix of shape [items, K] has the sums of the K columns over each resample. The
-    draws are those of :func:`item_draws`.
-    """
-    for drawn in item_draws(items, seed):
-        rows = len(drawn)
-        draws = drawn + np.arange(rows)[:, None] * items
-        yield np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float32)
-
-
-def item_draws(items: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield arrays of shape [resamples, items]: the positions of test items that are drawn with replacement.
-
-    All arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` (the number of test items) and
+    The product of such an array with a matrix of shape [items, K] has the sums of the K columns over each resample. All
+    arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` (the number of test items) and
     ``seed``, so that all runs with the same test set draw the same items.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)
     for first in range(0, RESAMPLES, step):
-        yield rng.integers(0, items, (min(step, RESAMPLES - first), items))
+        rows = min(step, RESAMPLES - first)
+        draws = rng.integers(0, items, (rows, items)) + np.arange(rows)[:, None] * items
+        yield np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float32)
