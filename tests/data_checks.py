@@ -30,14 +30,9 @@ _opened: set[Path] | None = None
 
 
 def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]) -> None:
-    """Check a reader of images or of texts on small, valid files.
+    """Check a reader of images or of texts on small, valid files, of which ``expected`` are the examples.
 
-    - Reading the same files twice gives equal results. The results contain the expected examples, with the types and
-      shapes that the package uses.
-    - The reader writes nothing, and opens no file outside the folder.
-    - A missing entry, a truncated file, and a changed file (wrong checksum or, for texts, wrong encoding) raise a
-      ``UserError`` that names the entry or file. A truncated file may also be read up to the last whole example.
-    - For images, every opened file is recorded, and is compared with the file's checksum in ``SHA256SUMS``.
+    ``source``: the settings of an image task, or the path of a text file relative to ``folder``.
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
@@ -108,11 +103,7 @@ def check_partition(
 ) -> None:
     """Check a partition of images over clients, on a small task: 120 training images, ten classes, eight writers.
 
-    - Each client has a unique name, ascending rows without repetition, and at least one training example.
-    - Each example is assigned to one client, or to a number of clients in the range ``owners``.
-    - The same seed gives the same partition. Another seed gives another partition (if ``seeded``).
-    - The partition works for one client and for one class, or raises a ``UserError`` that names the setting.
-    - More clients than training examples are refused.
+    ``owners``: least and largest number of clients of an example; ``seeded``, ``labels``: whether it depends on these.
     """
 
     def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:

@@ -30,18 +30,8 @@ Networks = Sequence[Sequence[Tensor]]
 def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float = 0.0, **options: Any) -> None:
     """Check a loss term on random outputs of a student and two teachers with features of different sizes.
 
-    - The loss is a scalar or has one value per example, has the dtype of the logits, and is finite and at least
-      ``least``, also for a batch of one example. Outside training, equal batches give equal losses. The term does not
-      change the teachers' outputs.
-    - The gradient equals finite differences, is nonzero for every output of the student that the term reads (``taps``;
-      the logits if ``taps`` is ``none``), and is finite for features that are all 0.
-    - If the term ``reads_labels``, the loss is 0 without labels. Otherwise the loss does not depend on labels.
-    - Unless the term draws random numbers from the batch's generator, the loss does not depend on the order of
-      examples.
-    - Unless the term has parameters, passing the same teacher twice does not change the loss.
-    - If ``zero_when_equal``, the loss and its gradient are 0 for a student equal to its teacher.
-
-    The check sets torch's seed.
+    ``zero_when_equal``: whether the loss must be 0 for a student equal to its teacher; ``least``: its lower bound;
+    ``options``: settings of the term, without ``weight``.
     """
     if isinstance(term, str):
         term = TERMS[term]
@@ -140,13 +130,7 @@ def _value(loss: TermLoss, networks: Networks, rows: Tensor = _ALL, labels: Tens
 
 
 def check_weighting(weighting: str | Weighting) -> None:
-    """Check a weighting of teachers on random outputs of shape [6, 3, 4]: six examples, three teachers, four classes.
-
-    - Weights have shape [examples, teachers], and are finite and not negative. This also holds for a single teacher,
-      and for teachers whose outputs equal the teacher's bias, the uniform distribution, or a one-hot vector.
-    - The weights do not depend on the order of the teachers, and an example's weights do not depend on other examples.
-    - Teachers with equal outputs, equal shares of the training data and equal biases have equal weights.
-    """
+    """Check a weighting of teachers on random outputs [6, 3, 4]: six examples, three teachers, four classes."""
     function, biased = weighting, True
     if isinstance(weighting, str):
         function, biased = WEIGHTINGS[weighting], needs_bias(weighting)

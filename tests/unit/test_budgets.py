@@ -10,18 +10,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 345_450,
-    "statement lines": 26_240,
-    "conditional expressions per 1,000 statement lines": 33.9,
-    "comprehensions per 1,000 statement lines": 61.1,
-    "comprehensions that hold another per 1,000 statement lines": 1.2,
-    "string subscripts": 531,
-    '.get("...")': 131,
-    "Any": 334,
+    "nodes": 324_450,
+    "statement lines": 26_520,
+    "conditional expressions per 1,000 statement lines": 14.3,
+    "comprehensions per 1,000 statement lines": 41.3,
+    "comprehensions that hold another per 1,000 statement lines": 0.2,
+    "string subscripts": 447,
+    '.get("...")': 132,
+    "Any": 299,
     "type: ignore": 2,
 }
 #: Nodes of scripts/, and lines of tests/.
-SCRIPTS, TESTS = 31_340, 36_030
+SCRIPTS, TESTS = 31_320, 35_030
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
