@@ -19,7 +19,7 @@ from knot_runner.util.shared_memory import size_text
 
 #: Maximum number of files of a bundle, of bytes of all files, and of bytes of one file.
 MAX_FILES = 900
-MAX_BYTES = 300_000_000
+MAX_BUNDLE_BYTES = 300_000_000
 MAX_FILE = 64_000_000
 #: Header after the last member of an archive.
 END = "", 0
@@ -49,9 +49,9 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 def too_much(files: int, size: int) -> str:
     """Return an error text if ``files`` files of ``size`` bytes in total exceed a bundle's limits; otherwise ""."""
-    if files <= MAX_FILES and size <= MAX_BYTES:
+    if files <= MAX_FILES and size <= MAX_BUNDLE_BYTES:
         return ""
-    return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"
+    return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BUNDLE_BYTES)})"
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:

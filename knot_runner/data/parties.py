@@ -22,7 +22,7 @@ from knot_runner.data.splits import cut_splits
 from knot_runner.data.tasks import TEXT_SPLITS, Dataset, Examples, Images, ImageTask, PartyTask
 
 #: Names of the two parties that are not clients.
-SERVER = "server"
+SERVER_PARTY = "server"
 TRANSFER = "transfer"
 
 
@@ -48,7 +48,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
         if len(test):
             parts |= {"test": task.test.take(test)}
         datasets[name] = Dataset(name, "local", parts)
-    datasets[SERVER] = Dataset(SERVER, "global", {**split(SERVER, server), "test": task.test})
+    datasets[SERVER_PARTY] = Dataset(SERVER_PARTY, "global", {**split(SERVER_PARTY, server), "test": task.test})
     datasets[TRANSFER] = Dataset(
         TRANSFER, "transfer", {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
     )

@@ -28,7 +28,7 @@ from knot_runner.util.processes import on_signal
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: Outcome of an attempt to run a job. busy: another process runs the same job; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
-PROGRESS = "progress.json"
+PROGRESS_FILE = "progress.json"
 FAILED = "failed.json"
 JOB_LOG = "log.txt"
 #: Seconds between two writes of a run's progress file; age in seconds from which the file counts as stale.
@@ -86,7 +86,7 @@ def clear_failure(folder: Path) -> None:
 
 def read_progress(folder: Path) -> JobProgress | None:
     """Return the progress of the run in ``folder``; None if no progress was written within the last minute."""
-    progress = _read(JobProgress, folder / PROGRESS)
+    progress = _read(JobProgress, folder / PROGRESS_FILE)
     if progress is not None and time.time() - progress.at < FRESH_SECONDS:
         return progress
     return None
@@ -106,7 +106,7 @@ def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]
     Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`, which writes at most once per
     ``HEARTBEAT_SECONDS``.
     """
-    path = folder / PROGRESS
+    path = folder / PROGRESS_FILE
     last = 0.0
 
     def watch(stage: str, done: int, total: int, text: str) -> None:

@@ -52,9 +52,9 @@ SAME = 2e-15
 #: Largest numbers of iterations from the limit of small eps, and from a large eps.
 MOST_STEPS = 10
 MAX_ITERATIONS = 400
-#: Fractions of the largest cost: eps counts as small up to ``SMALL``; the decrease of eps starts from ``LARGE``.
+#: Fractions of the largest cost: eps is small up to ``SMALL``; the decrease of eps starts from ``LARGEST_EPSILON``.
 SMALL = 0.1
-LARGE = 0.25
+LARGEST_EPSILON = 0.25
 #: Bytes of an array of shape [labels, labels, rows], which fits into the cache of a core.
 BYTES_AT_ONCE = 2**18
 
@@ -113,7 +113,7 @@ def _potential(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, toleranc
     """Return h [n, N] at the maximum of D, and the number of iterations [N]. Where q_j = 0, h is at most -1e8 eps."""
     cost = ground[..., None]
     largest = float(ground.max())
-    start = max(epsilon, LARGE * largest)
+    start = max(epsilon, LARGEST_EPSILON * largest)
     trees = None
     if epsilon <= SMALL * largest:
         trees = transport_trees(ground)

@@ -45,7 +45,7 @@ def test_valid_metrics_match_held_out_recount(tmp_path):
 def test_last_student_value_equals_macro_f1_on_its_validation_split(tmp_path):
     context, run = finished([*TINY_TAUGHT, "method.valid=0.1"], tmp_path)
     task = context.services.parties(context)
-    federation = make_federation(context, task, None)
+    federation = make_federation(context, task)
     spec = federation.server.network
     part = task.datasets["student"].splits["valid"]
     pixels = torch.as_tensor(part.pixels / 255 if part.pixels.dtype == np.uint8 else part.pixels).float()

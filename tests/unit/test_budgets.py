@@ -17,11 +17,11 @@ PACKAGE = {
     "comprehensions that hold another per 1,000 statement lines": 0.2,
     "string subscripts": 447,
     '.get("...")': 132,
-    "Any": 299,
+    "Any": 301,
     "type: ignore": 2,
 }
 #: Nodes of scripts/, and lines of tests/.
-SCRIPTS, TESTS = 31_320, 35_030
+SCRIPTS, TESTS = 31_320, 35_035
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95

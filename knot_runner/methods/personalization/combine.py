@@ -19,7 +19,7 @@ from knot_runner.util.files import Facts
 
 #: Number of values, over all models, that are converted to float64 at a time. They take 2 MB, which fit into the cache
 #: of a core. With 64 MB, a product takes four times as long.
-VALUES_AT_ONCE = 2**18
+STACKED_VALUES = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Updates:
 
 def _blocks(models: Tensor) -> Iterator[slice]:
     """Yield ranges that together cover all parameters."""
-    size = max(1, VALUES_AT_ONCE // max(len(models), 1))
+    size = max(1, STACKED_VALUES // max(len(models), 1))
     for first in range(0, models.shape[1], size):
         yield slice(first, first + size)
 

@@ -167,7 +167,7 @@ class LabelProducts:
 SETS_A_BLOCK = 10
 #: Limits in bytes of the interpolating measures of a tile, and of the scores of one client in a tile.
 MEASURES = 2**26
-SCORES = 2**27
+SCORES_AT_ONCE = 2**27
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list
     not on the number of workers or on which distances are already known.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
-    side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
+    side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES_AT_ONCE // (16 * support * largest)))
     blocks = [range(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
     tiles = []
     for first, second in itertools.combinations_with_replacement(blocks, 2):

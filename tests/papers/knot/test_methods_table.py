@@ -85,7 +85,7 @@ def test_rows_split_by_setting_and_grid_shows_all(factory):
     labels = [f"training.distill.batch_size={size}" for size in (16, 32)]
     jobs = [factory.made(label=label, base=base) for label, base in zip(labels, (0.3, 0.4), strict=True)]
     table, grid = build_table(jobs, "knot/table3", ["f1"]), build_table(jobs, None, ["f1", "sd"], kind="grid")
-    assert table.heads == ("method", "settings")
+    assert table.heads == ["method", "settings"]
     assert [row.keys for row in table.rows] == [("sinkhorn_e", label) for label in labels]
     assert len(grid.blocks()) == 1 and [group.columns for group in grid.groups] == [("ALL",), ("ALL",)]
     assert [row.keys[1] for row in grid.rows] == labels

@@ -92,7 +92,7 @@ def test_products_of_updates_block_by_block(monkeypatch):
     updates, (first, second) = combine.Updates.of(list(starts), trained), torch.randn(2, 2, 33, generator=draws)
     moved = list(zip(first, second, strict=True))
     whole = updates.products(), updates.products(moved), updates.applied(torch.eye(5) + 0.5)
-    monkeypatch.setattr(combine, "VALUES_AT_ONCE", 20)
+    monkeypatch.setattr(combine, "STACKED_VALUES", 20)
     parts = updates.products(), updates.products(moved), updates.applied(torch.eye(5) + 0.5)
     changes = (trained - starts).double()
     by_hand = changes @ changes.T, (first - second).double() @ changes.T

@@ -74,7 +74,7 @@ def test_bundle_refuses_what_it_cannot_pack(words, folder, tmp_path, capsys):
 
 def test_bundles_have_a_largest_size(folder, packed, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(archive, "MAX_BYTES", 3000)
+        patched.setattr(archive, "MAX_BUNDLE_BYTES", 3000)
         (said,) = said_by(["verify", packed], capsys, 2)
         assert "exceed the limits (900 files, 3.0 KB)" in said
     monkeypatch.setattr(archive, "MAX_FILES", 3)
