@@ -46,7 +46,7 @@ class RerunEnvironment:
         data: ``paths.data_dir``, or None.
         out: Folder for the reruns.
         network: Whether the hub may be used.
-        max_steps: Limit of each setting that repeats work.
+        max_steps: Largest value of each setting that is a number of repetitions, such as rounds or epochs.
         memory: Limit of a process on the CPU, in GB.
     """
 

@@ -111,7 +111,7 @@ def plain_yaml(config: Config) -> str:
 
 
 def job_of(config: Config) -> ComposedJob:
-    """Build the job of a composed, plain ``config``. The job's config contains the record of all its settings.
+    """Build the job of a composed, plain ``config``. ``config`` of the job records the values of all settings.
 
     Raises:
         UserError: A setting is wrong.

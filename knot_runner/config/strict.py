@@ -86,7 +86,7 @@ class ByTag(ByName):
     tag: str
 
     def convert(self, values: object, where: str) -> Any:
-        """Return the settings built from plain ``values``, a mapping or the tag alone. Raises :class:`UserError`."""
+        """Return the settings built from ``values``: a plain mapping, or only the tag. Raises :class:`UserError`."""
         if not isinstance(values, dict):
             values = {self.tag: values}
         tag = values.get(self.tag)

@@ -162,8 +162,8 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
 def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candidate:
     """Return the preset ``listed`` with the options and overrides ``typed``.
 
-    A word in ``typed`` replaces the preset's listed word with the same key. Raises :class:`UserError` for words that
-    conflict.
+    If a word in ``typed`` has the same key as a word of ``listed``, the typed word is used. Raises :class:`UserError`
+    for words that conflict.
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*typed, *(word for word in listed.words if word.partition("=")[0] not in keys)]

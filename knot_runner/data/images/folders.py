@@ -85,10 +85,10 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        raise UserError(
-            f"no images for {len(absent)} of the classes in task.classes, such as {classes[absent[0]]!r}",
-            folder.path(entry),
-        )
+        others = ""
+        if len(absent) > 1:
+            others = f" and {len(absent) - 1} more of task.classes"
+        raise UserError(f"no images for the class {classes[absent[0]]!r}{others}", folder.path(entry))
     return Images(np.stack([row[2] for row in rows]), labels)
 
 

@@ -80,12 +80,12 @@ class Claim:
         require(
             (word in ("rises", "falls")) == bool(self.trend),
             "expect",
-            f"expected 'rises' or 'falls' with 'trend', and another value without it, got {word!r}",
+            f"got {word!r}. Use 'rises' or 'falls' if 'trend' is set, and another value if it is not",
         )
         require(
             (word in ("above", "below")) == (alone and not self.trend),
             "expect",
-            f"expected 'above' or 'below' without 'against', and another value with it, got {word!r}",
+            f"got {word!r}. Use 'above' or 'below' if 'against' is not set, and another value if it is",
         )
         require(alone or not self.trend, "trend", "a trend compares runs of one side only. Remove 'against'")
         require(

@@ -28,7 +28,7 @@ _MAX_NAMED = 4
 def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
     """Yield lines on missing runs and on damaged results. Table rows that lack the same number of runs share a line.
 
-    ``rows`` are runs as in :func:`run_rows`, and ``names`` has the table row of each run.
+    ``rows`` has a row for each run, as in :func:`run_rows`, and ``names`` the name of the run's row in the table.
     """
     cases = []
     reasons = rows.state.where(rows.state.isin(UNUSED), rows.problem)

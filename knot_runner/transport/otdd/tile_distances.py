@@ -28,10 +28,11 @@ SPARSE_FROM = 32
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """The input of all iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
+    """The input of all iterations: a tile (block) of m pairs of data sets, and the ``rows`` of each data set.
 
-    ``heights`` [m, 2, S] are the dual potentials of the last plans (small_support.py), which the next plans overwrite.
-    The points of all pairs form arrays of shape [m, S, d + B].
+    ``heights`` [m, 2, S] are the dual potentials of the previous plans (small_support.py), which each iteration
+    replaces. The points of all pairs form arrays of shape [m, S, d + B]: S points with d features and B coefficients
+    (first_iteration.py).
     """
 
     tile: Tile

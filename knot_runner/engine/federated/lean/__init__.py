@@ -36,8 +36,8 @@ class Lean:
     for each other. Results are bitwise equal for any number of workers. After an exception, the engine cannot be used
     again.
 
-    ``networks``: the networks in the order of their numbers in requests; every worker trains all of them. ``plugins``:
-    modules that workers import, because they may define the objective.
+    ``networks``: the networks, to which requests refer by index. ``plugins``: modules that each worker imports, because
+    these modules may define the objective.
     """
 
     name = "lean"
