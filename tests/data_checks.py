@@ -136,7 +136,6 @@ def check_partition(
 
 
 def _outcome(call: Callable[[], Any]) -> tuple[Any, str]:
-    """Return the result of ``call`` and "", or None and the message of its UserError."""
     try:
         return call(), ""
     except UserError as problem:

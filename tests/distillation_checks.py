@@ -17,13 +17,10 @@ from knot_runner.models.taps import NetworkOutputs
 _LABELS = torch.tensor([1, 0, 3, UNLABELED, 2, 1])
 _ALL = torch.arange(len(_LABELS))
 _POINTS = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
-#: Default taps of a term (the layers whose outputs it compares) -> for each compared pair, the shape of the student's
-#: and of a teacher's output. All other taps are single feature maps.
+#: Taps of a term -> for each compared pair, the shapes of the student's and of a teacher's output.
 _SHAPES = {"none": [], "features": [((5,), (3,))], "maps": [((3, 4, 4), (2, 4, 4)), ((4, 2, 2), (3, 4, 4))]}
 
-
-#: Outputs of each network, the student first. The outputs of a network are the logits, followed by the outputs of
-#: tapped layers.
+#: Outputs of each network, the student first: its logits, followed by the outputs of tapped layers.
 Networks = Sequence[Sequence[Tensor]]
 
 

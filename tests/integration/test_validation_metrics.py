@@ -18,7 +18,6 @@ from tests.tiny import TINY_IMAGES, TINY_TAUGHT
 
 
 def finished(words, out):
-    """Return the context of a job, and its finished run."""
     (job,) = kr.compose([*words, f"paths.output_dir={out}"])
     return run_context(job, lambda *_: None, lambda _: None), kr.run(job)
 
@@ -30,7 +29,6 @@ def network_of(run, spec):
 
 
 def test_valid_metrics_match_held_out_recount(tmp_path):
-    """The final weights, loaded into a plain network, are asked about each client's held-out rows."""
     context, run = finished([*TINY_IMAGES, "method=fedavg", "partition.valid=0.2"], tmp_path)
     setup = make_setup(context)
     rows, trained_on = (torch.cat(setup.federation.rows(split)) for split in ("valid", "train"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from knot_runner.config.settings.groups import HardwareSettings
-from knot_runner.engine.federated.choose import ENGINES, make_engine
+from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
 from tests.unit.engine.federated.cases import FAMILIES, MODELS, PLAIN, RECIPES, Case, cohort, images
 
@@ -69,7 +69,3 @@ def test_engine_conforms(name):
         others.append(answers(name, workers=2))
     for other, key in itertools.product(others, first):
         assert torch.equal(other[key], first[key]), key
-
-
-def test_engine_checks_cover_every_engine():
-    assert {*ENGINES} <= {"loop", "lean", "stacked"}

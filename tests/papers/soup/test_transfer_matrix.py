@@ -24,7 +24,6 @@ from tests.unit.methods.federated.worlds import with_rows
 from tests.unit.methods.personal_world import after_rounds, on_network, run_kind
 
 KIND = PERSONALIZATIONS["transfer_matrix"]
-RATE = transfer_matrix.GRADIENT_RATE
 
 
 def spec(**changes):

@@ -22,7 +22,7 @@ from knot_runner.engine.objectives import ObjectiveInputs, cross_entropy
 from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
-from knot_runner.methods.losses import LOSSES, distillation
+from knot_runner.methods.losses import LOSSES, check_loss_and_weighting, distillation
 from knot_runner.methods.party import PartyFederation, StageState, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.transport import Solver, transport_loss
@@ -247,3 +247,8 @@ def test_normalized_weighting_equals_mean_for_uniform_teachers():
     for weighting in "UE":
         rows, loss = objective(uniform, weighting=weighting, normalize=True, biases=biases)
         np.testing.assert_allclose(loss(student, rows).numpy(), by_hand, atol=1e-6)
+
+
+def test_tree_solver_compares_distances_of_labels_in_float64():
+    corners = [[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]]
+    check_loss_and_weighting(SinkhornSettings("sinkhorn", "tree", 0.01, 1e-8, 0.5), "A", corners, "method")

@@ -79,11 +79,6 @@ def balanced(test):
     return float(np.mean(hits[truth > 0] / truth[truth > 0]))
 
 
-def unsure(test):
-    """A metric of probabilities: a confusion table is not enough."""
-    return float(1 - test.probabilities.max(1).mean())
-
-
 @pytest.fixture
 def own(monkeypatch):
     """Returns a function that registers a metric for one test."""
