@@ -111,7 +111,6 @@ def _leaves(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _each(change: Callable[[Tensor], Tensor], networks: Networks) -> list[list[Tensor]]:
-    """Return the outputs of ``networks``, each changed by ``change``."""
     return [list(map(change, outputs)) for outputs in networks]
 
 
