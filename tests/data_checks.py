@@ -71,7 +71,6 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
 
 
 def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[list[tuple[object, object]], set[Path]]:
-    """Return (label, pixels) of each image, or (columns, line) of each text, and the recorded files."""
     if isinstance(source, str):
         return [(columns, number) for number, columns in TEXT_READERS.get(reader, reader)(root / source)], set()
     folder = open_folder(root)
@@ -147,7 +146,6 @@ def _contents(root: Path) -> dict[Path, bytes]:
 
 
 def opened_files() -> AbstractContextManager[set[Path]]:
-    """Return a context manager that collects the absolute paths of the files that this process opens inside it."""
     return mock.patch(f"{__name__}._opened", set())
 
 
