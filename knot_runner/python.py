@@ -188,7 +188,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
-    """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
+    """Compare groups of runs, one row each: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
     ``flags``: the options of ``knot-runner compare`` (by, measure, best, over, sort), except export.
     """

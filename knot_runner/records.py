@@ -27,7 +27,7 @@ CLIENTS_FILE = "clients.safetensors"
 #: Files of the checkpoint from which an interrupted run or stage resumes. They are not needed after the result is
 #: written.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
-#: Tensors shared by several commits.
+#: Pattern of the files with tensors that several commits share.
 PART_FILES = "state-part-*.safetensors"
 #: The program version and the layout of records, stored in every record. Records with other values are not read.
 #: Increase the layout when a record or the result of a shared stage changes.
@@ -105,7 +105,7 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """Return :func:`read_result` of a run that must be finished.
+    """Return the result of the run in ``folder``. Unlike :func:`read_result`, raise an error if there is none.
 
     Raises:
         UserError: There is no valid result.

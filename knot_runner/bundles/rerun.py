@@ -47,7 +47,7 @@ class RerunEnvironment:
         out: Folder for the reruns.
         network: Whether the hub may be used.
         max_steps: Largest value of each setting that is a number of repetitions, such as rounds or epochs.
-        memory: Limit of a process on the CPU, in GB.
+        memory: Memory limit of a process on the CPU, in GB.
     """
 
     data: str | None
@@ -104,7 +104,7 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings of ``run`` do not determine the run id in its result; otherwise "".
+    """Return a message if the settings of ``run`` give another run id than its result names; otherwise "".
 
     Raises:
         UserError: The seed differs, or the run id differs although the code version is the same.

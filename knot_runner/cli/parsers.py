@@ -242,9 +242,9 @@ VERBS: Table[Verb] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return (words without ``=``, values of the ``known`` keys), for verbs that compose no jobs.
+    """Split ``words`` into names (without ``=``) and a dict from key to value, for verbs that compose no jobs.
 
-    Raises :class:`UserError`.
+    Raises :class:`UserError` for a key that is not in ``known`` or has no value.
     """
     names = []
     keys = {}

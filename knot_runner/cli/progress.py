@@ -30,7 +30,10 @@ class Live:
         self._progress.stop()
 
     def watch(self, name: str, done: int, total: int, text: str) -> None:
-        """Show progress; called by the executor many times a second. ``text="done"`` ends a stage."""
+        """Show that stage ``name`` has completed ``done`` of ``total`` steps; ``text="done"`` ends the stage.
+
+        The executor calls this many times a second.
+        """
         if name not in self._bars:
             self._bars[name] = (self._progress.add_task(name, total=total, text=text), time.monotonic())
         task, began = self._bars[name]

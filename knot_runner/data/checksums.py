@@ -39,7 +39,7 @@ class DataFolder:
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry``, a file or folder named in the settings, as the other methods expect it."""
+        """Return the path of ``entry`` (a file or folder named in the settings), to pass to the other methods."""
         return self.root / entry
 
     def short(self, path: Path) -> str:

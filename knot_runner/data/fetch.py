@@ -40,7 +40,7 @@ class FetchError(UserError):
 
 
 def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileState:
-    """Compare ``path`` with the published ``file``: its size and, with ``look_inside``, its digest."""
+    """Return the state of the local file ``path``: compare its size and, if ``look_inside``, its digest."""
     if not path.exists():
         return "absent"
     if not path.is_file() or (file.size is None and file.sha256 is None):
@@ -65,7 +65,7 @@ def place_of(root: Path, file: DataFile) -> Path:
     """Return the path of ``file`` below ``root``.
 
     Raises:
-        UserError: A link leads out of ``root``.
+        UserError: A symbolic link on the path leads out of ``root``.
     """
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):

@@ -256,7 +256,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a note each on rows without text, missing dialogue ids and repeated dialogue ids of data set ``name``.
+    """Yield notes on data set ``name``: on rows without text, missing dialogue ids and repeated dialogue ids.
 
     A file that is read twice counts once.
     """

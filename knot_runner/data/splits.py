@@ -13,7 +13,7 @@ from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
 
-#: Layouts, the allowed splits in the files of one data set: a pool; train and a held-out part; train, valid and test.
+#: Layouts: the sets of splits that the files of a data set may have. All splits but pool and train may be missing.
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
@@ -110,7 +110,7 @@ def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
 
 
 def limit(examples: Rows, most: int, seed: int) -> Rows:
-    """Return at most ``most`` rows in file order, sampled and stratified by label (largest remainders)."""
+    """Return a random sample of at most ``most`` rows, stratified by label (largest remainders), in file order."""
     if len(examples) <= most:
         return examples
     _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
@@ -139,9 +139,10 @@ def complete_splits(
 ) -> dict[str, Examples]:
     """Return train, valid and (except for a transfer set) test of data set ``name``, from the splits in its files.
 
-    Official splits are unchanged. ``pool`` is divided by ``split``, ``heldout`` is halved, and a missing split is taken
-    from train. A transfer set given as a pool is divided in the same way; its training texts are the 70% of KNOT's
-    Table 1, and its test texts are unused. ``notes`` receives a line if some labels are too rare for stratification.
+    Official splits are unchanged. ``pool`` is divided by the shares in ``split``, ``heldout`` is halved into valid and
+    test, and a missing split is taken from train. A transfer set given as a pool is divided in the same way; its
+    training texts are the 70% of KNOT's Table 1, and its test texts are unused. ``notes`` receives a line if some
+    labels are too rare for stratification.
 
     Raises:
         UserError: A split would be empty.
@@ -180,7 +181,7 @@ def complete_splits(
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     """Return the i-th of n consecutive parts of the examples, for ``part`` = [i, n], as in KNOT's ERC code.
 
-    The sizes of the n parts differ by at most one.
+    i is counted from 0. The sizes of the n parts differ by at most one.
     """
     index, count = part
     first = len(examples) * index // count

@@ -208,7 +208,10 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The rows of the train and test examples of each client (ascending, int64). Several clients may share a row."""
+    """The train and test examples of each client, as rows of the task (ascending, int64).
+
+    Several clients may have the same row.
+    """
 
     names: list[str]
     train: list[np.ndarray]

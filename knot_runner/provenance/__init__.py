@@ -126,7 +126,7 @@ def code_changes(record: Facts) -> list[str]:
     return changes
 
 
-#: prefix of a reason about data, files or settings
+#: prefixes of reasons about data, files and settings
 DATA_CHANGE = "data: "
 FILE_CHANGE = "files: "
 SETTING_CHANGE = "settings: "
@@ -168,9 +168,10 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return those ``changes`` of :func:`reasons` that make a run unfinished: changed data, settings or files.
+    """Return the entries of ``changes`` because of which a run does not count as finished.
 
-    Missing weights are only reported. Users who delete weights to save space must not have to retrain.
+    ``changes`` are lines as in :func:`reasons`. The returned lines concern data, settings or files. A line on missing
+    weights is not returned, because users who delete weights to save space must not have to retrain.
     """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"

@@ -1,7 +1,7 @@
 """Fingerprints of the files that a run read, to detect changed data: by metadata first, then by content.
 
-Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file therefore counts as
-unchanged without being read only if its inode and ctime, which users cannot set, are also equal.
+Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file is therefore read again
+unless its inode and ctime, which users cannot set, are also equal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def absent(short: str) -> Opened:
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """Return the current fingerprint of the file ``path``, recorded as ``short``. The whole file is read.
+    """Return the current fingerprint of the file ``path``, with ``short`` as its path. The whole file is read.
 
     Raises:
         UserError: The file cannot be read.

@@ -140,8 +140,9 @@ class CostFacts:
 class Seconds:
     """Seconds of the whole run (``total``) and of its parts.
 
-    The parts are: all rounds, each computed stage, the distances between all pairs of clients or data sets,
-    personalization, a federated distance, the exact distance, and the gradient descent of a coreset.
+    The parts are, in the order of the fields: all rounds, each computed stage, the distances between all pairs of
+    clients or data sets, personalization, a federated distance, the exact distance, and the gradient descent of a
+    coreset.
     """
 
     total: Amount | None = None

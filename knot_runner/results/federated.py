@@ -12,7 +12,17 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD)."""
+    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD).
+
+    Attributes:
+        id_accuracy, id_loss: Mean over clients.
+        ood_accuracy, ood_loss: For each model, the mean over the other clients; then the mean over all models.
+        ood_weighted: Like ``ood_accuracy``, but weighted by the other clients' numbers of test examples.
+        all_accuracy: For each model, the mean accuracy over all clients; then the mean over all models.
+        worst_decile: Mean ID accuracy of the worst tenth of the clients.
+        clients_hurt: Fraction of clients for which the model before personalization is better.
+        unseen_accuracy: ID accuracy of clients that took part in no round.
+    """
 
     id_accuracy: Share
     ood_accuracy: Share
@@ -31,8 +41,8 @@ class SimilarityFacts:
 
     Attributes:
         least, mean: Minimum and mean similarity over pairs of clients.
-        kept: Mean over clients of the number of non-zero aggregation weights.
-        sums: Mean over clients of the sum of a client's aggregation weights.
+        kept: Number of non-zero aggregation weights of a client, averaged over clients.
+        sums: Sum of a client's aggregation weights, averaged over clients.
         leaves: Names of the data that leave a client.
     """
 

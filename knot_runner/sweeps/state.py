@@ -66,7 +66,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Record a failed attempt unless the disk fails; return its state. Only the first line of ``cause`` is stored."""
+    """Record a failed attempt, if the disk allows it, and return "failed". Store only the first line of ``cause``."""
     attempts = 1
     if before := read_failure(folder):
         attempts += before.attempts
@@ -103,8 +103,8 @@ def status(folder: Path) -> str | None:
 def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
     """Write ``progress.json`` of one run during the block, and delete it at the end.
 
-    Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`, which writes at most once per
-    ``HEARTBEAT_SECONDS``.
+    Yields a function, of the type :data:`knot_runner.pipelines.context.Progress`, that records progress. It writes the
+    file at most once per ``HEARTBEAT_SECONDS``.
     """
     path = folder / PROGRESS_FILE
     last = 0.0

@@ -30,7 +30,7 @@ def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
     """Run the job of ``plan`` that ``config`` names in a separate process, and return its outcome.
 
     Other jobs are not affected, however the process ends (exception, ``SystemExit``, signal, out of memory).
-    ``parent``: a process id. When this process ends, the launcher's process, which calls this function, ends too.
+    ``parent``: a process id. When the process with this id ends, the process that calls this function ends, too.
     """
     if parent is not None:
         begin_child(parent)
@@ -38,7 +38,7 @@ def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
-    """Return :func:`run_task` for an already composed job."""
+    """Run an already composed ``job`` of ``plan`` in a separate process; return its outcome (see :func:`run_task`)."""
     if plan.has(STOP):
         return Outcome(job.run_id, "skipped")
     resumed = (job.folder / "commit.json").exists()

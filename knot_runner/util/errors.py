@@ -54,11 +54,11 @@ class UserError(Exception):
 
 
 class Misfit(UserError):
-    """Two choices are incompatible: ``one`` and ``other``, as typed by the user, such as ``task=sa``.
+    """Two choices are incompatible.
 
     Args:
-        one: The first choice.
-        other: The second choice.
+        first: The first choice as the user typed it, such as ``task=sa``.
+        second: The second choice as the user typed it.
         why: The reason, in words that do not repeat the two choices.
         hint: What to do, as a sentence.
     """
@@ -187,7 +187,7 @@ def require_extra(key: str, package: str) -> None:
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error for the setting ``key``, which needs the extra ``extra``, if this is not installed."""
+    """Return the error for the case that ``extra``, an extra that the setting ``key`` needs, is not installed."""
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 

@@ -1,9 +1,9 @@
 """CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
-Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image. Python:
-a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads this dict without
-unpickling: the function interprets only the opcodes and names that plain data needs and refuses all others, so that no
-code in the file is called or imported.
+A binary file has, for each image, one label byte (CIFAR-100: a coarse and a fine one) and 3,072 bytes: the red, green
+and blue planes of 32x32 pixels. A python file is a pickled dict of ``data`` [N, 3072] for N images and ``labels`` or
+``fine_labels``. :func:`read_literals` reads this dict without unpickling. It interprets only the opcodes and names that
+plain data needs and refuses all others, so that no code in the file is called or imported.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CIFAR_LAYOUTS = (
 
 
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return train and test images. Each entry is a folder of batch files, or a tar archive (.tar, .tar.gz) of one.
+    """Return train and test images. Each entry is a folder of batch files, or a tar archive (.tar, .tar.gz) of it.
 
     The images are uint8 [N, 3, 32, 32]; CIFAR-100 uses the fine labels. A note reports missing images, because a file
     that was truncated between two records shows no other sign of damage.

@@ -70,7 +70,8 @@ ALTERED_NOTES = {
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
     """Return the numbers of the clients whose examples are altered, ascending.
 
-    The draw is seeded by (seed, kind). The number of clients is a share of all clients, but at least one and never all.
+    The draw is seeded by (seed, kind). :data:`ALTERED_SHARES` is the share of altered clients, which are at least one
+    client and never all.
     """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")

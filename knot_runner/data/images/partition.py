@@ -73,7 +73,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """Return the random generator of a partition of this ``kind``."""
+    """Return the random generator for partitions of this ``kind``, seeded by (seed, kind)."""
     return named_rng(f"{seed}/partition/{kind}")
 
 
