@@ -58,7 +58,7 @@ class RerunEnvironment:
 
 
 def job_here(config: Config, environment: RerunEnvironment, rounds: int | None = None) -> ComposedJob:
-    """Return the job of a bundled run's ``config`` with the paths of ``environment``.
+    """Build the job that reruns a bundled run: the run's ``config`` with the paths of ``environment``.
 
     If ``rounds`` is given, the job trains only that many rounds. Raises :class:`UserError` naming a key that is invalid
     or that a bundle must not set.
@@ -104,7 +104,7 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings of ``run`` give another run id than its result names; otherwise "".
+    """Compare the run id of the settings of ``run`` with the id in its result; return a message if they differ, or "".
 
     Raises:
         UserError: The seed differs, or the run id differs although the code version is the same.

@@ -17,7 +17,7 @@ PRESET_TEXT = "PRESET is a name from 'knot-runner ls experiment'. Use the same o
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb.
+    """A verb of the command line, as in ``knot-runner VERB``.
 
     Attributes:
         module: Module with the function ``<verb>_command``, relative to ``knot_runner.cli.verbs``.

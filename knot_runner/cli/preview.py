@@ -62,7 +62,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
-    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Jobs that share data or models are prepared once.
+    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Of jobs with the same preparation, prepare only one.
 
     If the jobs of a task have several seeds, only the example counts of the first seed are returned.
     """

@@ -47,6 +47,6 @@ class Live:
         self._progress.update(task, completed=done, total=total, text=text)
 
     def note(self, text: str) -> None:
-        """Print a permanent line."""
+        """Print ``text`` as a line that stays above the progress bars."""
         self.noted.append(text)
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -140,7 +140,8 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
     """Return ``jobs`` as the class :class:`Job` of reports.
 
-    Runs whose data differ from the current files in ``paths.data_dir`` are reported and left out, unless ``keep``.
+    Runs whose data differ from the current files in ``paths.data_dir`` are reported and left out, unless ``keep`` is
+    true.
     """
     data = None
     if not keep:

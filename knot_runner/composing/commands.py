@@ -50,7 +50,7 @@ class Command:
 
 
 def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
-    """Return (all jobs, one command per preset). A command holds the jobs of the preset's grid.
+    """Compose a command line; return (all jobs, one command per preset). A command holds the jobs of its preset's grid.
 
     ``first``: whether to compose only the first job of each grid.
 

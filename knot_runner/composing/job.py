@@ -106,7 +106,7 @@ class ComposedJob:
 
 
 def plain_yaml(config: Config) -> str:
-    """Return a plain ``config`` as YAML."""
+    """Return a plain ``config`` as the text of a YAML file."""
     return yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 

@@ -120,7 +120,7 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """Return the values that an override lists, as on the command line; None for a single value.
+    """Return the values that an override lists, as text in the form of the command line; None for a single value.
 
     Raises:
         UserError: The override lists no value, or more than :data:`MAX_JOBS`.
@@ -184,7 +184,7 @@ def message_text(text: str, most: int = 60) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` without line breaks."""
+    """Return ``text`` as one line of at most 200 characters."""
     return message_text(" ".join(text.split()), 200)
 
 

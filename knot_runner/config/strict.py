@@ -97,7 +97,7 @@ class ByTag(ByName):
 
 
 def late(module: str, name: str) -> Any:
-    """Return a type that stands for class ``name`` of a module of ``config/settings``, imported on first use."""
+    """Return a type hint for the class ``name`` of a module of ``config/settings``, which is imported on first use."""
     return Annotated[Any, f"knot_runner.config.settings.{module}:{name}"]
 
 

@@ -61,9 +61,9 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clients' rows and the transfer set's rows, both ascending.
+    """Divide N training examples between clients and transfer set; return the rows of both, ascending.
 
-    The transfer set gets the share ``share`` of the training examples, stratified by class; ``labels`` has shape [N].
+    The transfer set gets the share ``share`` of the examples, stratified by class; ``labels`` has shape [N].
 
     Raises:
         UserError: There are too few examples.

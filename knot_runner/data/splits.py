@@ -60,8 +60,8 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
     """Return a random ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
-    This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
-    scikit-learn would take longer than a short run, and another version may sample other rows.
+    This function and :func:`stratified_rows` sample the same rows as scikit-learn's ``train_test_split``, as tests
+    verify. Importing scikit-learn would take longer than a short run, and another version may sample other rows.
     """
     return np.sort(np.random.RandomState(seed).permutation(count)[: int(np.ceil(share * count))])
 
@@ -102,7 +102,7 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
     """Return the C non-negative numbers ``exact``, rounded to integers with the sum ``total``.
 
-    Entries with the largest remainders are rounded up; if remainders are equal, the first entry.
+    Entries with the largest remainders are rounded up. Of entries with equal remainders, earlier ones come first.
     """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1

@@ -125,8 +125,8 @@ class Images:
     """N images: ``pixels`` of shape [N, C, H, W], uint8 (units of 1/255) or float32 (0..1); ``labels`` [N], int64.
 
     ``users``: the number of each image's writer (-1: unknown), or None if the source has no writers. ``files``: the
-    number of each image's file, or None if the source has no files. The task's ``user_names`` and ``file_names`` list
-    the names for these numbers, in common for train and test.
+    number of each image's file, or None if the source has no files. The task's ``user_names`` and ``file_names`` are
+    lists of the names for these numbers. Train and test images share these lists.
     """
 
     pixels: np.ndarray

@@ -20,7 +20,8 @@ class PersonalMeasures:
         ood_weighted: Like ``ood_accuracy``, but weighted by the other clients' numbers of test examples.
         all_accuracy: For each model, the mean accuracy over all clients; then the mean over all models.
         worst_decile: Mean ID accuracy of the worst tenth of the clients.
-        clients_hurt: Fraction of clients for which the model before personalization is better.
+        clients_hurt: Fraction of clients whose model classifies at least two fewer of the client's test examples
+            correctly than the model before personalization (without personalization: the global model).
         unseen_accuracy: ID accuracy of clients that took part in no round.
     """
 
@@ -55,7 +56,7 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The transfer matrix lambda of the deployed ``step``.
+    """The transfer matrix lambda of the deployed checkpoint, which has the number ``step``.
 
     ``own`` to ``auc`` summarize the entries of lambda (see ``methods.personalization.combine.matrix_facts``). ``scale``
     is the largest eigenvalue of the Gram matrix of the clients' updates. ``leaves`` names the data that leave a client.
@@ -76,9 +77,10 @@ class TransferFacts:
 class PersonalPoint(PersonalMeasures):
     """Metrics of all clients' models at one point of personalization.
 
-    A point is given by the numbers of epochs and optimizer steps after the last round, and by the weight ``alpha`` of
-    the personal model in the interpolation with the model after the last round. ``phase`` says whether clients trained
-    these models, or whether the models are combinations of several models.
+    A point is given by the numbers of epochs and optimizer steps (``sgd_steps``) after the last round, and by the
+    weight ``alpha`` of the personal model in the interpolation with the model after the last round. ``step`` is the
+    number of checkpoints reached. ``phase`` says whether clients trained these models, or whether each model is a
+    combination of several models.
     """
 
     step: Count

@@ -29,7 +29,7 @@ MAX_ROWS = 12
 
 
 class Board:
-    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs done earlier."""
+    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs finished before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total = finished + len(jobs)

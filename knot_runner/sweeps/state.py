@@ -187,7 +187,7 @@ def _interrupted(job: ComposedJob) -> JobState:
 def is_locked(path: Path) -> bool:
     """Return whether a process on this machine holds the lock ``path``.
 
-    The function does not try to lock, which could block a sweep.
+    The function does not try to take the lock, because this could block a sweep.
     """
     try:
         number = str(path.stat().st_ino)

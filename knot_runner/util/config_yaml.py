@@ -62,7 +62,7 @@ def headline(path: Path) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """Return the settings in ``path`` as plain values. Do not modify them: files share cached sections.
+    """Return the settings in ``path`` as plain values. Do not modify these values, because files share cached sections.
 
     Each top-level section is parsed once and cached, so 1,000 configs of a grid cost little more than one config.
 

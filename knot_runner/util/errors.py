@@ -151,7 +151,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return ``" (did you mean 'x'?)"`` if a known name is similar (:func:`closest`), else how to list the names.
+    """Return ``" (did you mean 'x'?)"`` if a name is similar (:func:`closest`); otherwise how to find the names.
 
     Every error message for an unknown name ends with this text. ``listed_by``: the command that lists the names.
     """

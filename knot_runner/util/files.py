@@ -55,7 +55,7 @@ def _shortage(path: Path, needed: int) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Raise the error of :func:`refused` if a call inside the block fails on a file below ``folder``."""
+    """Inside the block, raise the error of :func:`refused` if a system call fails on a file below ``folder``."""
     try:
         yield
     except OSError as problem:
@@ -236,7 +236,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     A second lock on the same path waits or fails even if the same process requests it.
 
     Raises:
-        BusyError: Another process holds the lock, and ``wait`` is false.
+        BusyError: The lock is already held, and ``wait`` is false.
         UserError: The file cannot be created or locked.
         ReadOnlyError: The disk is read-only.
     """

@@ -69,7 +69,7 @@ def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
 
 
 def aligned(size: int) -> int:
-    """Return ``size`` bytes, rounded up to a multiple of the alignment."""
+    """Return the number of bytes ``size``, rounded up to a multiple of :data:`ALIGNED`."""
     return -(-size // ALIGNED) * ALIGNED
 
 

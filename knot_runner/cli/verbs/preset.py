@@ -43,7 +43,7 @@ class Preset:
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
-    """Return the preset of a verb's command line."""
+    """Return the preset that a command line ``knot-runner VERB PRESET`` names, with its overrides."""
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:

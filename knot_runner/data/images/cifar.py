@@ -50,7 +50,7 @@ CIFAR_LAYOUTS = (
 
 
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return train and test images. Each entry is a folder of batch files, or a tar archive (.tar, .tar.gz) of it.
+    """Return train and test images from folders of batch files, or from tar archives (.tar, .tar.gz) of such folders.
 
     The images are uint8 [N, 3, 32, 32]; CIFAR-100 uses the fine labels. A note reports missing images, because a file
     that was truncated between two records shows no other sign of damage.

@@ -43,7 +43,7 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """Return ``classes`` with ``coordinates``. Without coordinates, all pairs of classes have the same distance."""
+    """Return the label space of ``classes``. Without ``coordinates``, all pairs of classes have the same distance."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
@@ -87,7 +87,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """Return the images of ``settings.source`` unchanged, and the files that the reader opened."""
+    """Return all images of ``settings.source``, with none held out, and the files that the reader opened."""
     if settings.source == "local":
         from knot_runner.data.checksums import open_folder
 

@@ -13,7 +13,7 @@ NOBODY = -1
 
 
 def or_none(owners: np.ndarray) -> np.ndarray | None:
-    """Return ``owners``, the owner of each example, or None if no example has an owner."""
+    """Return ``owners``, the number of each example's owner; None if no example has an owner."""
     if (owners == NOBODY).all():
         return None
     return owners
