@@ -217,7 +217,7 @@ class Partition:
     train: list[np.ndarray]
     test: list[np.ndarray]
     notes: list[str] = field(default_factory=list)
-    #: planted cluster of each client; None if the partition plants no clusters
+    #: cluster that the partition assigns to each client; None if the partition has no clusters
     groups: list[int] | None = None
     #: training rows that each client holds out for model selection; None if no client holds out rows
     valid: list[np.ndarray] | None = None

@@ -1,6 +1,6 @@
 """Results of runs: one dataclass per kind of run, stored in ``result.json``.
 
-Building the dataclass validates the result: every value has its type and range. This module has the fields common to
+Building the dataclass checks the type and the range of every value of the result. This module has the fields common to
 all kinds. ``rounds.jsonl`` has the costs in bytes and FLOPs per round, and ``result.json`` has their totals.
 """
 

@@ -228,8 +228,8 @@ class PrivacyFacts:
 
     ``accountant`` and ``neighbors`` (the neighboring relation) describe how epsilon was computed. ``clipped`` is the
     share of clipped updates, and ``median_norm`` is the median norm before clipping. If clients send logits instead of
-    models, both values refer to logits, whose norm ``clip_logits`` bounds. If the server distills, clients send models
-    and logits: ``clip_logits`` applies, too, and each round has two ``messages``.
+    models, ``clipped`` and ``median_norm`` refer to logits, and ``clip_logits`` is the bound on their norm. If the
+    server distills, clients send models and logits: ``clip_logits`` applies, too, and each round has two ``messages``.
     """
 
     epsilon: Amount | None

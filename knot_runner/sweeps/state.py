@@ -23,8 +23,8 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
 
-#: user: invalid input; disk: the disk is full or fails; error: an exception; memory: out of memory; killed: by a
-#: signal; exit: the job's process exited by itself.
+#: Kind of failure. user: invalid input; disk: the disk is full or fails; error: an exception; memory: out of memory;
+#: killed: by a signal; exit: the job's process exited by itself.
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: Outcome of an attempt to run a job. busy: another process runs the same job; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]

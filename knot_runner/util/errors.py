@@ -194,7 +194,7 @@ def not_installed(key: str, extra: str) -> UserError:
 # ---------------------------------------------------------------------------------------------------------- messages
 
 
-#: The program's one logger.
+#: The only logger of the program.
 LOGGER = logging.getLogger("knot_runner")
 
 

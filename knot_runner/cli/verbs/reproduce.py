@@ -1,4 +1,4 @@
-"""``knot-runner reproduce``: runs the presets that decide most claims in the available time, one after another."""
+"""``knot-runner reproduce``: runs presets within a time limit, those that decide the most claims per minute first."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from knot_runner.util.errors import UserError
 SHAPE = (3, 32, 32)
 PIXELS = 3072
 MAX_BYTES = 400_000_000  # limit for a batch file; official files have at most 155 MB
-#: images of the official releases
+#: number of images in each split of the official releases
 CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 
@@ -145,7 +145,7 @@ EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NEWTRUE"
 TAKEN = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0}
 TAKEN |= {"STACK_GLOBAL": 2, "REDUCE": 2}
 PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY TYPE ENCODE BYTE")
-#: the module is numpy.core in numpy 1 and Python 2, and numpy._core in numpy 2
+#: pickled name that plain data needs -> its meaning. numpy 2 has renamed the module numpy.core to numpy._core
 PICKLE_NAMES = {
     "numpy.core.multiarray _reconstruct": PickleName.EMPTY_ARRAY,
     "numpy._core.multiarray _reconstruct": PickleName.EMPTY_ARRAY,

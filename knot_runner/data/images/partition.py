@@ -33,7 +33,7 @@ from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, counted, nearest
 
-#: Default of ``partition.floor``: minimum number of examples of each class at each client (FLex&Chill's public code).
+#: Largest default of ``partition.floor``, the minimum examples of each class at each client (FLex&Chill's public code).
 FLOOR = 10
 #: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
