@@ -39,8 +39,8 @@ class TestPredictions:
     Attributes:
         logits, labels: Logits [M, C] and labels [M] of all test examples.
         clients: The accuracy of each client's model on the client's test examples; None without test examples.
-        unseen: The same accuracy of clients that do not take part in any round. ``logits`` does not cover the test
-            examples of these clients.
+        unseen: The accuracies of clients that do not take part in any round, in the same form as ``clients``.
+            ``logits`` does not cover the test examples of these clients.
     """
 
     logits: Tensor

@@ -66,7 +66,10 @@ class Plane:
 def plan(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return the requests to fine-tune all clients, and later to repeat this for the drawn clients."""
+    """Return the requests of a round.
+
+    The first rounds fine-tune all clients. The later rounds repeat the fine-tuning of the two drawn clients.
+    """
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
         return finetune.plan(config, state, federation, round)
@@ -88,7 +91,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the total number of rounds."""
+    """Return the number of rounds: the rounds of fine-tuning, and one per checkpoint of the drawn clients."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
