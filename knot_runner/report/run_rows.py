@@ -82,7 +82,7 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return the kind of the value at the dotted ``key`` of ``result``, as text; "" if there is only one kind.
+    """Return the kind of the value at the dotted ``key`` of ``result``, as text; "" for values of a single kind.
 
     Values in one table column must be of the same kind. For a metric or a target, the kind is that of the evaluated
     models (see :data:`MODELS`). For an epsilon, the kind is the neighboring relation and delta.

@@ -80,5 +80,8 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return the distinct ``keys``, sorted by other settings, then by decreasing temperature, controls last."""
+    """Return the distinct ``keys``, sorted by other settings, then by decreasing temperature.
+
+    A learning rate control follows the other key with the same temperature.
+    """
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))

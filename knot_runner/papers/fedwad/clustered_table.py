@@ -69,7 +69,7 @@ class GridColumn:
         return f"{self.structure}_{self.head.replace(' ', '_S')}"
 
 
-#: Name of the row of gains over all algorithms.
+#: Name of the row with the mean gain of clustering over all algorithms.
 UPLIFT = "mean uplift"
 CLUSTERED_HEADS: tuple[str, ...] = ("data set", "algorithm", "clients")
 #: The paper's mean and standard deviation of a cell; None if not printed.

@@ -56,7 +56,7 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Return lambda after a step along the negative ``gradient`` [K, K], with the learning rate over ``scale``.
+    """Return lambda after a step along the negative ``gradient`` [K, K], with learning rate ``matrix_lr / scale``.
 
     ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>; the curvature of the loss in lambda is
     proportional to ``scale``.

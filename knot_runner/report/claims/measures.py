@@ -85,7 +85,7 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 def measure_of(claim: Claim) -> ClaimMeasure:
     """Return the measure of ``claim``.
 
-    Its name is that of a metric or one of :data:`CLAIM_MEASURES`, or ``result.a.b`` for the key ``a.b`` of
+    ``claim.measure`` is the name of a metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` for the key ``a.b`` of
     ``result.json``.
 
     Raises:

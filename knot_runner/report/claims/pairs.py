@@ -115,7 +115,7 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Return a line on the held-out shares in which the runs of an effect differ; "" if no effect has such runs.
+    """Return a line on the held-out shares in which the runs of an effect differ; "" if no shares differ.
 
     The line describes the first such effect. Shares that the claim itself varies are ignored.
     """

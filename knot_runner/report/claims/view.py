@@ -158,7 +158,7 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return (number of the claim from 1, verdict) for each claim whose runs the command requests."""
+    """Return pairs (number of the claim, counted from 1; verdict) for the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

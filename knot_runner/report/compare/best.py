@@ -1,6 +1,7 @@
 """Selection of the best value of searched settings.
 
-Each value is a candidate. Candidates are compared by their means over seeds, with the same seeds for all.
+Each combination of values is a candidate. Candidates are compared by their means over seeds, with the same seeds for
+all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A selection rule: choose the value of ``over`` with the best mean of ``measure``."""
+    """A selection rule: choose the values of the settings ``over`` with the best mean of ``measure``."""
 
     measure: str
     better: Direction

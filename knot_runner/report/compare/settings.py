@@ -185,7 +185,7 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """Return the table row of each run, counted from 0.
 
-    Runs with equal ``keys`` share a row, and rows are sorted by values.
+    Runs with equal values of ``keys`` share a row, and rows are sorted by these values.
     """
     import pandas as pd
 

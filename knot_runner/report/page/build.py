@@ -30,7 +30,8 @@ from knot_runner.util.processes import temporary_folder
 if TYPE_CHECKING:
     from jinja2 import Template
 
-#: Provenance keys of a result. Results that differ in one of these keys may differ in rounding or more.
+#: Provenance keys of a result. If one of these keys differs, the numbers of two results may differ by rounding, or by
+#: more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
 JOB_STATES = ("done", "diverged", "failed", "damaged", "different data", "different version", "running", "missing")
