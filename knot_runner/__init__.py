@@ -1,7 +1,7 @@
 """knot_runner: experiments in knowledge distillation and federated learning, composed from YAML.
 
-From Python: ``import knot_runner as kr``, then ``kr.run(["task=femnist", "method=fedavg"]).result``. The names in
-:data:`_PLACES` are imported on first use, so that importing the package itself costs nothing.
+From Python: ``import knot_runner as kr``, then ``kr.run(["task=femnist", "method=fedavg"]).result``. Each public name
+is imported on first use, so that ``import knot_runner`` itself is fast.
 """
 
 from __future__ import annotations

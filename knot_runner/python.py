@@ -64,11 +64,11 @@ class RunSelection:
             yield FinishedRun(done.folder, done.result)
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """Return one row per run and metric, or per round or client.
+        """Return the metrics of the runs as a frame.
 
         Args:
-            per: "run", "round" or "client". With "round", each row is one metric of a run and round; with "client",
-                one metric of a run, round and client.
+            per: What a row describes: one metric of a run ("run"), of a run and round ("round"), or of a run, round
+                and client ("client").
 
         Returns:
             A frame with the columns of :meth:`knot_runner.report.frame.RunSet.frame`.
@@ -104,7 +104,7 @@ class RunSelection:
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
-    """Compose and check every job of the overrides. This runs no job and does not import torch."""
+    """Compose and check every job that ``overrides`` describe. This runs no job and does not import torch."""
     from knot_runner.composing.commands import compose_all
 
     return compose_all(list(overrides))[0]
@@ -188,7 +188,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
-    """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
+    """Compare groups of runs, one row each: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
     ``flags``: the options of ``knot-runner compare`` (by, measure, best, over, sort), except export.
     """

@@ -27,7 +27,7 @@ CLIENTS_FILE = "clients.safetensors"
 #: Files of the checkpoint from which an interrupted run or stage resumes. They are not needed after the result is
 #: written.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
-#: Tensors shared by several commits.
+#: Pattern of the files with tensors that several commits share.
 PART_FILES = "state-part-*.safetensors"
 #: The program version and the layout of records, stored in every record. Records with other values are not read.
 #: Increase the layout when a record or the result of a shared stage changes.
@@ -64,14 +64,14 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 
 
 def sealed_problem(value: object) -> str:
-    """Return why ``value`` is not a valid record of :func:`write_sealed`, as text to follow a path; otherwise ""."""
+    """Return a message to print after a path if ``value`` is no valid record of :func:`write_sealed`; otherwise ""."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """Return a message if ``record`` was written by another version, as text to print after a path; otherwise ""."""
+    """Return a message to print after a path if another version wrote ``record``; otherwise ""."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -105,7 +105,7 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """Return :func:`read_result` of a run that must be finished.
+    """Return the result of the run in ``folder``. Unlike :func:`read_result`, raise an error if there is none.
 
     Raises:
         UserError: There is no valid result.
@@ -164,7 +164,7 @@ def _checksum_problem(content: object, checksum: object) -> str:
 
 
 def has_record(folder: Path, result: RunResult, name: str) -> bool:
-    """Return whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
+    """Return whether file ``name`` of a finished run exists, or existed when the run's ``result`` was written."""
     return (folder / name).exists() or name in result.digest
 
 
@@ -186,7 +186,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Return a dict from file name to problem (text) for each changed file of a finished run. Reads every file."""
+    """Return a dict from the name of each changed file of a finished run to the problem, as text. Reads every file."""
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:

@@ -1,1 +1,1 @@
-"""Bundles: finished runs in one archive, which others can rerun and compare."""
+"""Bundles: archives of finished runs. Others can rerun these runs and compare the results."""

@@ -17,18 +17,18 @@ from typing import BinaryIO
 
 from knot_runner.util.shared_memory import size_text
 
-#: Maximum number of files of a bundle, of bytes of all files, and of bytes of one file.
+#: Limits of a bundle: the number of files, the bytes of all files together, and the bytes of one file.
 MAX_FILES = 900
 MAX_BUNDLE_BYTES = 300_000_000
 MAX_FILE = 64_000_000
-#: Header after the last member of an archive.
+#: Result of :func:`read_header` after the last member of an archive.
 END = "", 0
 #: Exceptions that reading a damaged stream raises, in addition to ValueError.
 _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
-    """Return a ``.tar.gz`` of ``members`` (name -> bytes) in their order.
+    """Return a ``.tar.gz`` archive of ``members`` (file name -> content), in the order of ``members``.
 
     The archive stores no times, owners or archive name, so the same members always give the same bytes.
 
@@ -69,7 +69,7 @@ def read_header(file: BinaryIO) -> tuple[str, int]:
 
 
 def read_content(file: BinaryIO, size: int) -> bytes:
-    """Return the content of the member whose header was read last, ``size`` bytes. Raises ValueError if truncated."""
+    """Return the content (``size`` bytes) of the member whose header was read last. Raises ValueError if truncated."""
     content = _read(file, size)
     _read(file, -size % tarfile.BLOCKSIZE)
     return content

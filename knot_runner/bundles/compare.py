@@ -3,8 +3,8 @@
 The verdict is the strictest one that applies:
 
 - ``the same bits``: all numbers are equal, and so are the bytes of weights and predictions.
-- ``within rounding``: integers and names are equal. Other numbers differ by at most :data:`RELATIVE` of their size or
-  :data:`ABSOLUTE`.
+- ``within rounding``: integers and names are equal. Each other number has a relative difference of at most
+  :data:`RELATIVE` or an absolute difference of at most :data:`ABSOLUTE`.
 - ``within the interval``: the new accuracy on all test examples lies in the 95% Wilson interval of the recorded
   accuracy.
 - ``not the same``: no other verdict applies.
@@ -26,16 +26,16 @@ from knot_runner.results import RunResult, TrainTest
 from knot_runner.util.files import LogRow
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
-#: Two numbers count as equal up to rounding (other CPU instructions, threads, engines) if their relative or absolute
-#: difference is smaller than this.
+#: Two numbers count as equal up to rounding if their relative difference is at most RELATIVE, or their absolute
+#: difference at most ABSOLUTE. Rounding differs with CPU instructions, threads and engines.
 RELATIVE = 1e-3
 ABSOLUTE = 1e-4
-#: Keys, at any depth, that describe how, when and where a run was computed and which files it read, not its results.
+#: Keys, at any depth, that are not compared. They describe how, when and where a run was computed, and its input files.
 PASSING = {
     *("seconds", "device", "threads", "engine", "notes"),
     *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artifact", "artifacts", "made_by", "commit"),
 }
-#: Files with a checksum that contain times or folders. The rows and keys of these files are compared, not the bytes.
+#: Files whose bytes are not compared, because they contain times or folders. Their rows and keys are compared instead.
 NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, ROUNDS_FILE}
 #: Maximum number of differences shown.
 MAX_DIFFERENCES = 3
@@ -45,7 +45,7 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict and its evidence.
+    """The verdict (``likeness``) and its evidence.
 
     Attributes:
         extent: Text that says what was compared in addition to the log rows.
@@ -61,7 +61,7 @@ class Comparison:
 
 #: (path, recorded value, new value)
 ValuePair = tuple[str, object, object]
-#: Whether the new accuracy lies in the interval of the recorded accuracy, and a line that reports both.
+#: (whether the new accuracy lies in the interval of the recorded accuracy, line with both accuracies and the interval)
 Judged = tuple[bool, str]
 
 

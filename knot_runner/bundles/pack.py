@@ -18,7 +18,7 @@ from knot_runner.util.shared_memory import size_text
 
 #: Files that a comparison reads. They are packed regardless of their size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
-#: Bytes above which a file with a checksum (usually weights) is left out unless requested.
+#: Size in bytes above which a file, usually with weights, is packed only on request.
 LEFT_OUT_ABOVE = 4_000_000
 
 
@@ -53,7 +53,9 @@ def finished_runs(folder: Path) -> list[Path]:
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
-    """Read the files to pack of the finished run in ``folder``; ``weights``: whether to include large files.
+    """Read the files of the finished run in ``folder`` that a bundle contains.
+
+    ``weights``: whether to include large files, such as weights.
 
     Raises:
         UserError: A file is missing, damaged or too large.

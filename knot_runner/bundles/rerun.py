@@ -47,7 +47,7 @@ class RerunEnvironment:
         out: Folder for the reruns.
         network: Whether the hub may be used.
         max_steps: Largest value of each setting that is a number of repetitions, such as rounds or epochs.
-        memory: Limit of a process on the CPU, in GB.
+        memory: Memory limit of a process on the CPU, in GB.
     """
 
     data: str | None
@@ -58,7 +58,7 @@ class RerunEnvironment:
 
 
 def job_here(config: Config, environment: RerunEnvironment, rounds: int | None = None) -> ComposedJob:
-    """Return the job of a bundled run's ``config`` with the paths of ``environment``.
+    """Build the job that reruns a bundled run: the run's ``config`` with the paths of ``environment``.
 
     If ``rounds`` is given, the job trains only that many rounds. Raises :class:`UserError` naming a key that is invalid
     or that a bundle must not set.
@@ -104,7 +104,7 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings of ``run`` do not determine the run id in its result; otherwise "".
+    """Compare the run id of the settings of ``run`` with the id in its result; return a message if they differ, or "".
 
     Raises:
         UserError: The seed differs, or the run id differs although the code version is the same.

@@ -44,7 +44,7 @@ def run_jobs(options: argparse.Namespace) -> int:
     """Compose and check every job, then run the missing jobs preset by preset. Return the exit code.
 
     ``options.stale``: whether to keep or rerun finished runs whose code or data have changed. Without this option, runs
-    with a different code version are kept, and runs with changed data are refused.
+    with changed code are kept, and a run with changed data raises :class:`UserError`.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     arguments = [*options.flags, *options.words]

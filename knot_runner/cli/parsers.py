@@ -17,7 +17,7 @@ PRESET_TEXT = "PRESET is a name from 'knot-runner ls experiment'. Use the same o
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb.
+    """A verb of the command line, as in ``knot-runner VERB``.
 
     Attributes:
         module: Module with the function ``<verb>_command``, relative to ``knot_runner.cli.verbs``.
@@ -242,9 +242,9 @@ VERBS: Table[Verb] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return (words without ``=``, values of the ``known`` keys), for verbs that compose no jobs.
+    """Split ``words`` into names (without ``=``) and a dict from key to value, for verbs that compose no jobs.
 
-    Raises :class:`UserError`.
+    Raises :class:`UserError` for a key that is not in ``known`` or has no value.
     """
     names = []
     keys = {}

@@ -32,8 +32,8 @@ Task = TypeVar("Task")
 class Preview:
     """The results of preparing jobs.
 
-    ``notes``: note -> number of jobs with this note. ``counts``: (task, partition, seed) -> lines on the examples of
-    each party. ``problem``: the error at which a run would stop.
+    ``notes``: note -> number of jobs with this note. ``counts``: title (task, partition, seed) -> lines with the number
+    of examples of each party. ``problem``: the error at which a run would stop; "" if there is none.
     """
 
     notes: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class Preview:
     problem: str = ""
 
     def lines(self, jobs: int) -> list[str]:
-        """Return the notes for the terminal. If a note does not apply to all ``jobs``, the number of jobs is added."""
+        """Return the notes for the terminal. Notes that do not apply to all ``jobs`` state to how many they apply."""
         lines = []
         for note, count in self.notes.items():
             if count != jobs:
@@ -62,7 +62,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
-    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Jobs that share data or models are prepared once.
+    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Of jobs with the same preparation, prepare only one.
 
     If the jobs of a task have several seeds, only the example counts of the first seed are returned.
     """
@@ -94,7 +94,7 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
 
 def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | None], Task]:
-    """Return ``load``, a function that reads a task, with a cache of the last tasks. They must not be changed."""
+    """Return ``load`` (a function that reads a task) with a cache. Callers must not modify the returned tasks."""
     tasks: dict[str, Task] = {}
 
     def cached_load(settings: Any, data_root: Path | None) -> Task:
@@ -110,7 +110,7 @@ def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | No
 
 
 def inspected(job: ComposedJob, folder: Path, services: Services | None = None) -> RunInputs:
-    """Return the inputs of a run that is only prepared, with ``folder`` as ``paths.output_dir``.
+    """Prepare a run without training, with ``folder`` as ``paths.output_dir``, and return its inputs.
 
     Raises:
         UserError: The run would raise this error.

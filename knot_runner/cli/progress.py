@@ -30,7 +30,10 @@ class Live:
         self._progress.stop()
 
     def watch(self, name: str, done: int, total: int, text: str) -> None:
-        """Show progress; called by the executor many times a second. ``text="done"`` ends a stage."""
+        """Show that stage ``name`` has completed ``done`` of ``total`` steps; ``text="done"`` ends the stage.
+
+        The executor calls this many times a second.
+        """
         if name not in self._bars:
             self._bars[name] = (self._progress.add_task(name, total=total, text=text), time.monotonic())
         task, began = self._bars[name]
@@ -44,6 +47,6 @@ class Live:
         self._progress.update(task, completed=done, total=total, text=text)
 
     def note(self, text: str) -> None:
-        """Print a permanent line."""
+        """Print ``text`` as a line that stays above the progress bars."""
         self.noted.append(text)
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

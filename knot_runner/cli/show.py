@@ -31,7 +31,7 @@ from knot_runner.util.processes import temporary_folder
 def show_table(preset: Preset, keep: bool = False) -> None:
     """Print the table of ``preset`` and write it as Markdown, CSV and LaTeX below ``<out>/tables``.
 
-    ``keep``: as in :func:`references`.
+    ``keep``: whether to include runs whose data have changed (see :func:`references`).
     """
     if preset.spec.get("kind") in figures.FIGURES:
         raise UserError(f"table {preset.name}: this preset is a figure. Run: {_verb(preset, 'plot')}")
@@ -42,10 +42,10 @@ def show_table(preset: Preset, keep: bool = False) -> None:
 
 
 def show_figure(preset: Preset, keep: bool = False) -> None:
-    """Draw the figure of ``preset``, or each of ``report.figures``, and print the plotted numbers.
+    """Draw the figure of ``preset``, or each figure in ``report.figures``, and print the plotted numbers.
 
-    The files are below ``<out>/figures`` in the formats of :func:`current_output`. ``keep`` is as in
-    :func:`references`.
+    The files are below ``<out>/figures`` in the formats of :func:`current_output`. ``keep``: whether to include runs
+    whose data have changed (see :func:`references`).
     """
     name = preset.name
     requested = figures_of(preset.spec)
@@ -67,7 +67,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw the numbers of training examples by class and party as a figure and CSV below ``<out>/figures``."""
+    """Write a figure and a CSV file of the numbers of training examples by class and party to ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
@@ -101,13 +101,13 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 
 def check_shown(jobs: list[ComposedJob]) -> None:
-    """Raise :class:`UserError` if the ``jobs`` are not sufficient for the preset's table, figure or claims."""
+    """Raise :class:`UserError` if the ``report:`` section of the preset that defines ``jobs`` is invalid."""
     load_plugins(jobs[0].settings.plugins)  # plug-ins may add kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 
 
 def show(preset: Preset, keep: bool) -> None:
-    """Show the table of a preset with a table, or the figure of a preset with a figure."""
+    """Show the figure of ``preset`` if ``report.kind`` names a figure; otherwise show its table."""
     if preset.spec.get("kind") in figures.FIGURES:
         show_figure(preset, keep)
     else:
@@ -140,7 +140,8 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
     """Return ``jobs`` as the class :class:`Job` of reports.
 
-    Runs whose data differ from the current ``paths.data_dir`` are left out and reported. ``keep`` includes them.
+    Runs whose data differ from the current files in ``paths.data_dir`` are reported and left out, unless ``keep`` is
+    true.
     """
     data = None
     if not keep:

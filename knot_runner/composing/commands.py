@@ -50,7 +50,7 @@ class Command:
 
 
 def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
-    """Return (all jobs, one command per preset). A command holds the jobs of the preset's grid.
+    """Compose a command line; return (all jobs, one command per preset). A command holds the jobs of its preset's grid.
 
     ``first``: whether to compose only the first job of each grid.
 
@@ -85,7 +85,7 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
     """Return ``arguments`` plus the overrides of the preset's grid (``sweep:``), and the arms of the preset.
 
-    A YAML file without a preset may have a grid, too. Keys that ``arguments`` already set are not added.
+    Without a preset, a YAML file of the user may define the grid. Keys that ``arguments`` already set are not added.
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}

@@ -29,14 +29,14 @@ from knot_runner.composing.overrides import (
 from knot_runner.util.config_yaml import Config, config_folder
 from knot_runner.util.errors import UserError, first_line, nearest
 
-#: Hydra 1.3 has its current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
+#: Arguments that select Hydra's current defaults. Hydra 1.3 needs ``version_base=None``, which Hydra 1.4 deprecates.
 CURRENT_DEFAULTS: Config = {}
 if hydra.__version__.startswith("1.3."):
     CURRENT_DEFAULTS["version_base"] = None
 
 
 def composing(folder: Path) -> AbstractContextManager[None]:
-    """Return the context in which Hydra composes files of ``folder``."""
+    """Return a context manager inside which Hydra composes the files of ``folder``."""
     return initialize_config_dir(str(folder), **CURRENT_DEFAULTS)
 
 
@@ -65,7 +65,7 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Compose a single ``choice`` of a group, such as ``model/cnn_8``. This takes a third of the time of all groups."""
+    """Compose one ``choice`` of a group, such as ``model/cnn_8``, in a third of the time that all groups would take."""
     return _composed(config_folder(), choice, [], config_dir, hydra=False)
 
 
@@ -114,7 +114,7 @@ def plain_config(config: DictConfig) -> Config:
 # ------------------------------------------------------------------------------------------------------------- flags
 
 
-#: Options of Hydra that we do not support. The options of :class:`Parser` are passed to Hydra.
+#: Options of Hydra that we do not support. The supported options are those of :class:`Parser`.
 UNSUPPORTED = (
     "-cp", "--config-path", "--experimental-rerun", "--hydra-help", "-i", "--info", "-p", "--package", "--resolve",
     "-r", "--run", "-sc", "--shell-completion",

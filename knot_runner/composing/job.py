@@ -54,7 +54,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composition to reporting: the plain config, with the values of all settings, and the settings.
+    """One job: its plain ``config``, which has the values of all settings, and the ``settings`` built from this config.
 
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
@@ -106,12 +106,12 @@ class ComposedJob:
 
 
 def plain_yaml(config: Config) -> str:
-    """Return a plain ``config`` as YAML."""
+    """Return a plain ``config`` as the text of a YAML file."""
     return yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def job_of(config: Config) -> ComposedJob:
-    """Build the job of a composed, plain ``config``. ``config`` of the job records the values of all settings.
+    """Build the job of a composed, plain ``config``. The job's ``config`` also has the settings at their defaults.
 
     Raises:
         UserError: A setting is wrong.
@@ -128,7 +128,7 @@ class JobGrid:
     """Composes the jobs of one grid."""
 
     config_dir: str | None
-    #: overrides of single values, which are set after Hydra has composed the groups
+    #: keys whose overrides set single values. These values are set after Hydra has composed the groups
     late: set[str]
     #: keys that a job's label shows
     label_keys: set[str]
@@ -219,8 +219,8 @@ class JobGrid:
 def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
     """Return ``config`` with the values of ``overrides``, changed in place.
 
-    A key need not exist, as with ``++KEY=VALUE`` in Hydra, because an unknown key is refused when the settings are
-    built. The name of a part of a method is applied before the keys of this part, in any order of the overrides:
+    As with ``++KEY=VALUE`` in Hydra, a key need not exist. Building the settings later refuses unknown keys. The name
+    of a part of a method is applied before the keys of this part, even if the name comes later in ``overrides``:
     ``method.loss.epsilon=0.1 method.loss=sinkhorn``. Raises OmegaConf's error for a key below a plain value.
     """
     for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):

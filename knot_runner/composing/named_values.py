@@ -28,11 +28,11 @@ from knot_runner.util.errors import UserError, unknown
 MODEL_LISTS = ("teachers", "models")
 #: Part of a method that has files in ``conf/base`` -> the key of this part that names a file.
 TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
-#: Key of the part within a method -> the key that names a file.
+#: Dotted key of such a part -> the key of this part that names a file.
 PART_TAGS = {"method.server_distillation.loss": "name", **{f"method.{part}": tag for part, tag in TAGS.items()}}
 #: Parts of a method that hold further parts.
 NESTED = ("server_distillation", "schedule")
-#: Group in ``conf/base`` -> the table of its settings, in a module of ``config/settings/methods``.
+#: Group in ``conf/base`` -> MODULE:TABLE, where a module of ``config/settings/methods`` has the table of the settings.
 CLASSES = {
     "loss": "knot:LOSS_SETTINGS",
     "schedule": "distill:SCHEDULE_SETTINGS",
@@ -40,9 +40,9 @@ CLASSES = {
     "personalization": "personalization:PERSONALIZATION_SETTINGS",
     "term": "terms:TERM_SETTINGS",
 }
-#: (group, name) -> the settings in that file.
+#: Function (group, name) -> the settings in the group's file NAME.yaml.
 Values = Callable[[str, str], Config]
-#: Prefix of a teacher that is a finished run, before its id or folder.
+#: Prefix of the id or folder of a finished run that is used as a teacher.
 RUN_PREFIX = "run:"
 
 
@@ -131,7 +131,7 @@ def _model(model: object, where: str, config: Config, values_of: Values) -> Conf
 
 
 def teacher_run(word: str, config: Config) -> Config:
-    """Return the settings of a finished run as a teacher.
+    """Return the settings of a teacher that is a finished run.
 
     The result holds the run's id and folder, the checksum of the model's weights, and the model's settings. No weights
     are loaded, but the model and config files must match the checksums in the run's result.
@@ -190,7 +190,7 @@ CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 
 
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
-    """Return the override that replaces ``auto`` in ``config`` and a line for the log, each possibly "".
+    """Return (override that replaces ``hardware=auto`` in ``config``, line for the log). Each of the two may be "".
 
     ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
     """

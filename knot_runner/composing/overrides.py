@@ -57,7 +57,7 @@ def preset_in(words: Iterable[str]) -> str | None:
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
-    """Parse overrides. Raises :class:`UserError` naming the key of an override that is invalid in any command."""
+    """Parse overrides. Raises :class:`UserError` naming the key of an override that no command accepts."""
     return [copy.copy(_parsed(argument)) for argument in arguments]
 
 
@@ -108,7 +108,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those whose key a later override sets. Mappings stay, as Hydra merges mappings."""
+    """Return ``overrides`` without those that a later override replaces. Mappings stay, because Hydra merges them."""
     kept: list[Override] = []
     changed = set()
     for override in reversed(overrides):
@@ -120,7 +120,7 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """Return the values that an override lists, as on the command line; None for a single value.
+    """Return the values that an override lists, as text in the form of the command line; None for a single value.
 
     Raises:
         UserError: The override lists no value, or more than :data:`MAX_JOBS`.
@@ -184,7 +184,7 @@ def message_text(text: str, most: int = 60) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` without line breaks."""
+    """Return ``text`` as one line of at most 200 characters."""
     return message_text(" ".join(text.split()), 200)
 
 
@@ -228,9 +228,9 @@ def bad_override(text: str, overrides: list[str]) -> str:
 
 
 def search_path(config_dir: str | None) -> list[str]:
-    """Return the override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`.
+    """Return, as a list, the override that adds ``config_dir`` to Hydra's search path through :class:`OwnYaml`.
 
-    The list is empty without a folder.
+    Without a ``config_dir``, the list is empty.
     """
     if not config_dir:
         return []
@@ -278,7 +278,7 @@ class OwnYaml(ConfigSource):
         return self._file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Return no names."""
+        """Return an empty list."""
         return []  # Hydra would list the names in messages, which ours replace
 
     def _file(self, config_path: str) -> Path:
@@ -288,7 +288,7 @@ class OwnYaml(ConfigSource):
 # -------------------------------------------------------------------------------------------------------- hydra keys
 
 
-#: Launchers of a sweep -> the extra that installs them.
+#: Launcher of a sweep -> the extra of the package that installs the launcher; "" if no extra is needed.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 LAUNCHER_GROUP = "hydra/launcher"
 LAUNCHER = "hydra.launcher"

@@ -68,8 +68,8 @@ def _prepare_cuda() -> str:
     return torch.cuda.get_device_name()
 
 
-#: Value of ``hardware.device``, which is also torch's device type -> entry. ``auto`` selects the first device in this
-#: order that may exist and that torch can use.
+#: Value of ``hardware.device`` (also torch's device type) -> entry. ``auto`` selects the first entry that is likely to
+#: exist (``is_likely``) and that torch can use (``count``).
 DEVICES: Table[Device] = Table(
     "DEVICES",
     {
@@ -93,7 +93,7 @@ def is_host(name: str) -> bool:
 
 
 def device_names() -> list[str]:
-    """Return the values that ``hardware.device`` accepts; N is the number of a device, counted from 0."""
+    """Return the values that ``hardware.device`` accepts. In ``cuda:N``, N is the number of a device, from 0."""
     return ["auto", *DEVICES, *(f"{name}:N" for name in DEVICES if DEVICES[name].numbered)]
 
 

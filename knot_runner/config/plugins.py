@@ -44,7 +44,8 @@ class Table(UserDict[str, Entry]):
             the entry to store. It may wrap functions to check their results (:func:`checked`), and raises
             :class:`UserError` for an invalid entry.
         settings: Name of an entry -> class of the entry's settings, for entries with settings.
-        options: Function that returns the settings class of an entry.
+        options: Function that returns the settings class of an entry. The class of each new entry is added to
+            ``settings``.
         papers: Name of the module in the papers' folders that adds entries (:func:`load_papers`). The module is
             imported when an entry is looked up.
     """
@@ -140,7 +141,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return an error text if ``result`` is not an instance of ``kind``, described by ``wanted``; "" if it is."""
+    """Return ``... instead of WANTED`` if ``result`` is not an instance of ``kind``; otherwise ""."""
     if isinstance(result, kind):
         return ""
     return f"{_described(result)} instead of {wanted}"
@@ -154,7 +155,7 @@ def _described(value: object) -> str:
 
 @contextlib.contextmanager
 def no_exit(plugins: Sequence[str]) -> Iterator[None]:
-    """Raise :class:`UserError` if code of ``plugins`` ends this process in the block, which would look like success."""
+    """Inside the block, raise :class:`UserError` if code of ``plugins`` exits, which would look like success."""
     if not plugins:
         yield
         return

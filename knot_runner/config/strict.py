@@ -1,7 +1,7 @@
 """Strict building of settings: from plain YAML values to dataclasses, with a check of every key and type.
 
 An unknown key, a missing key, a value of the wrong type or outside the sensible range (``epochs=-5``, ``lr=nan``)
-raises :class:`UserError` naming the key. Hydra alone accepts ``+method.temprature=3``; a constructor does not.
+raises :class:`UserError` naming the key. Hydra alone would accept a misspelled key, such as ``+method.temprature=3``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Key = typing.TypeVar("_Key")
 _Value = typing.TypeVar("_Value")
 #: Table from a name, kind or algorithm to the class of its settings.
 SettingsClasses = dict[str, type]
-#: cached per class, because a grid builds hundreds of objects of each class
+#: Type hints of a class. They are cached, because a grid builds hundreds of objects of each class.
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
-#: Default limits of integers and of other numbers. With an absurd but finite rate, the run diverges, which is reported.
+#: Default limits of the absolute values of integers and of other numbers. Smaller absurd values make a run diverge.
 MAX_COUNT = 10**9
 MAX_NUMBER = 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
@@ -63,7 +63,7 @@ class ByName:
     noun: str
 
     def convert(self, values: object, where: str) -> Any:
-        """Return a mapping of names to the built settings of plain ``values``. Raises :class:`UserError`."""
+        """Return a dict from name to settings, built from the plain mapping ``values``. Raises :class:`UserError`."""
         built: Config = {}
         for name, part in _expect(values, dict, f"a mapping of {self.noun}s", where).items():
             key = _join(where, name)
@@ -97,7 +97,7 @@ class ByTag(ByName):
 
 
 def late(module: str, name: str) -> Any:
-    """Return a type that stands for class ``name`` of a module of ``config/settings``, imported on first use."""
+    """Return a type hint for the class ``name`` of a module of ``config/settings``, which is imported on first use."""
     return Annotated[Any, f"knot_runner.config.settings.{module}:{name}"]
 
 
@@ -108,7 +108,7 @@ class OutOfRangeError(UserError):
 def build(cls: type[Built], values: object, where: str) -> Built:
     """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
 
-    ``where`` is the dotted key that errors name. Raises :class:`UserError`.
+    ``where`` is the dotted key of ``values`` in error messages. Raises :class:`UserError`.
     """
     if values is None:
         raise UserError("required, but not set", where)
@@ -135,7 +135,7 @@ def build(cls: type[Built], values: object, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Return the plain data from which :func:`build` creates ``value``, without fields that are None by default."""
+    """Return the plain data from which :func:`build` creates ``value``, without fields that have the default None."""
     if isinstance(value, list | tuple):
         return [content_of(part) for part in value]
     if isinstance(value, dict):
@@ -151,7 +151,7 @@ def content_of(value: Any) -> Any:
 
 
 def check_keys(values: object, where: str = "") -> None:
-    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all integers."""
+    """Raise :class:`UserError` if a mapping in ``values`` has keys that are neither all strings nor all integers."""
     if isinstance(values, list):
         values = dict(enumerate(values))
     if not isinstance(values, dict):
@@ -268,7 +268,7 @@ class _Rule(UserError):
 
 
 def require(holds: bool, key: str, text: str) -> None:
-    """In a ``__post_init__``, raise an error with ``key`` and ``text`` unless ``holds``."""
+    """Raise an error with ``key`` and ``text`` unless ``holds``. Call this in the ``__post_init__`` of settings."""
     if not holds:
         raise _Rule(text, key)
 

@@ -24,9 +24,10 @@ CHECKSUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """``paths.data_dir`` while one task is loaded.
+    """The data folder ``paths.data_dir`` while one task is loaded.
 
-    ``opened``: path -> the record of a file that was read, or that was searched but not found.
+    ``checksums``: path -> sha256 listed in ``SHA256SUMS``. ``opened``: path -> the fingerprint of a file that was read,
+    or that was searched but not found.
     """
 
     root: Path
@@ -35,11 +36,11 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """Return all files that were read or found missing so far."""
+        """Return the fingerprints of all files that were read, or were searched but not found, so far."""
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry``, a file or folder named in the settings, as the other methods expect it."""
+        """Return the path of ``entry`` (a file or folder named in the settings), to pass to the other methods."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
@@ -75,7 +76,8 @@ class DataFolder:
     ) -> Iterator[tuple[Path, bytes]]:
         """Yield the path and bytes of each file below ``folder`` that matches ``pattern``, in sorted order.
 
-        All these files are recorded as one entry. ``accept(path)`` is called before each file is read and may raise.
+        All these files are recorded as one entry. ``accept(path)`` is called before each file is read, and may raise an
+        error to refuse the file.
         """
         parts = []
         for name in fingerprints.members(folder, pattern):
@@ -124,7 +126,7 @@ def open_folder(root: Path | None) -> DataFolder:
 
 @contextlib.contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Raise :class:`UserError` if reading ``path``, plain or compressed by gzip, fails inside the block."""
+    """Inside the block, raise :class:`UserError` if reading ``path`` (plain or compressed by gzip) fails."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
@@ -151,7 +153,7 @@ def missing_entries(local: ImageFiles, root: Path) -> list[str]:
 
 
 def archives(entry: str) -> list[str]:
-    """Return the zip file of an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
+    """Return a list with the zip file in the path ``entry``: ``DIR/a.zip`` for ``DIR/a.zip/train``; or []."""
     head, zip_end, _ = entry.partition(".zip/")
     if not zip_end:
         return []

@@ -59,8 +59,8 @@ class Counts:
     def warnings(self, batch: int | None = None) -> list[str]:
         """Return warnings about parties with too few training examples.
 
-        One warning lists parties whose examples all have the same class. Another lists parties with fewer examples than
-        classes, or fewer than ``batch``.
+        One warning is about parties whose examples all have the same class. Another is about parties with fewer
+        examples than there are classes, or fewer than ``batch``, the batch size.
         """
         least = max(batch or 0, len(self.classes) if self.same_classes else 0)
         one_class = {}
@@ -121,7 +121,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Count the examples per data set and split. The examples of the transfer set count as unlabeled."""
+    """Count the examples of each class, per data set and split. Examples of the transfer set count as unlabeled."""
     names = task.labels.names
     parties = {}
     for name, data in task.datasets.items():
@@ -130,7 +130,10 @@ def of_parties(task: PartyTask) -> Counts:
 
 
 def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
-    """Count the images per split (train, test) and client, or per data set if ``same_classes`` is false."""
+    """Count the images of each class, per client and split (train, test).
+
+    If ``same_classes`` is false, the parties in ``partition`` are data sets instead of clients.
+    """
     classes = len(task.classes)
     parties = {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
@@ -142,7 +145,7 @@ def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) 
 
 
 def of_all_images(task: ImageTask) -> Counts:
-    """Count the images of a run without clients."""
+    """Count the images of each class, per split (train, test), for a run without clients."""
     return of_images(task, Partition(["all images"], [np.arange(len(task.train))], [np.arange(len(task.test))]))
 
 

@@ -26,7 +26,7 @@ VOCABULARIES = {"sentiment": (words.SENTIMENT, 5), "emotion": (words.EMOTION, 5)
 
 
 def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[str, Examples]:
-    """Return the splits train, valid and (except for a transfer set) test of data set ``name``.
+    """Generate data set ``name``; return its splits train, valid and, except for a transfer set, test.
 
     ``task.split`` determines the sizes of the splits. Sampling is seeded by data set, split and ``embedded.seed``, so
     it is the same in every process.
@@ -59,7 +59,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Return the numbers of rows in train, valid and test: ``rows`` divided by ``split``."""
+    """Divide ``rows`` by the shares in ``split``; return the numbers of rows in train, valid and test."""
     valid = round(rows * split.valid)
     test = round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}

@@ -40,7 +40,7 @@ class FetchError(UserError):
 
 
 def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileState:
-    """Compare ``path`` with the published ``file``: its size and, with ``look_inside``, its digest."""
+    """Compare ``path`` with the published ``file`` by size and, if ``look_inside``, by digest; return the state."""
     if not path.exists():
         return "absent"
     if not path.is_file() or (file.size is None and file.sha256 is None):
@@ -49,7 +49,7 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile, look_inside: bool = True) -> str:
-    """Return how the file ``path`` differs from the published ``file``, as text; "" if both are equal."""
+    """Return a text on how ``path`` differs from the published ``file``, compared as in :func:`file_state`; or ""."""
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
@@ -65,7 +65,7 @@ def place_of(root: Path, file: DataFile) -> Path:
     """Return the path of ``file`` below ``root``.
 
     Raises:
-        UserError: A link leads out of ``root``.
+        UserError: A symbolic link on the path leads out of ``root``.
     """
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):

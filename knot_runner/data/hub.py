@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
-    """Return one split of a hub data set.
+    """Return one split of a data set on the Hugging Face hub.
 
     ``notes`` receives a warning if ``source`` names a branch, because a branch's content may change.
 
@@ -46,7 +46,9 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
-    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout). Add warnings to ``notes``.
+    """Read data set ``name`` from the hub; return a dict from split to the tables of this split.
+
+    The splits are train, valid, test, pool and heldout. ``notes`` receives warnings.
 
     Raises:
         UserError: The hub or the data set cannot be read.
@@ -65,7 +67,7 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
-    """Return the images (uint8) and, with a ``user`` column, the writers' names.
+    """Read an image task from the hub: the images (uint8) and, if ``task.hub.user`` is set, the writers' names.
 
     Raises:
         UserError: The hub or the data set cannot be read.

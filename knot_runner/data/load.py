@@ -45,7 +45,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
 
 
 def check_text_files(settings: TaskSettings, data_root: Path | None) -> None:
-    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any file."""
+    """Raise the same :class:`UserError` as :func:`load_task` if a source or file is missing; read no file."""
     folder = open_folder(data_root) if settings.source == "local" else None
     for name in settings.datasets:
         source = _checked_source(settings, name)

@@ -27,8 +27,9 @@ TRANSFER = "transfer"
 
 
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
-    """Return the parties of ``task`` for ``shares`` and ``partition``, determined by ``seed``.
+    """Divide the images of ``task`` among the server, the transfer set and the clients; return these parties.
 
+    ``seed`` determines all random draws.
     The server's images and the transfer set are sampled from all training images, stratified by class; the transfer set
     may also be another data set (``task.transfer``). ``partition`` divides the remaining images among the clients. The
     server's test set consists of all test images.
@@ -60,9 +61,9 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clients' rows and the transfer set's rows, both ascending.
+    """Divide N training examples between clients and transfer set; return the rows of both, ascending.
 
-    The transfer set gets the share ``share`` of the training examples, stratified by class; ``labels`` has shape [N].
+    The transfer set gets the share ``share`` of the examples, stratified by class; ``labels`` has shape [N].
 
     Raises:
         UserError: There are too few examples.
@@ -71,7 +72,9 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
 
 
 def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
-    """Return the images of the server, the transfer set (another data set if ``task`` has one) and the clients.
+    """Return the images of the server, the transfer set and the clients.
+
+    If ``shares.transfer`` is None, the transfer set is ``task.transfer``, another data set.
 
     Raises:
         UserError: There are too few images.
@@ -106,12 +109,12 @@ STUDENT = "student"
 
 
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
-    """Return the student and every teacher of ``config``, on all examples of ``task``, determined by ``seed``.
+    """Return the student and every teacher of ``config`` as parties, each with all examples of ``task``.
 
     Teachers see all labels of the training examples. The student sees the labels of a stratified share
     ``config.labeled``; its other labels are -1. All parties select epochs on the same validation split. For images,
     this split is a stratified share ``config.valid`` of the training images; if ``config.valid`` is None, there is no
-    validation split. Only the student has a test split.
+    validation split. Only the student has a test split. ``seed`` determines which examples a share contains.
 
     Raises:
         UserError: A share leaves too few examples.

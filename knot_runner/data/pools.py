@@ -18,7 +18,7 @@ CALLED = {"user": ("data set", "data sets")}
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """All labeled texts of a task. Partitions use this class like :class:`~knot_runner.data.tasks.ImageTask`.
+    """All labeled texts of a task. Partition functions also accept this in place of an ``ImageTask``.
 
     The pool excludes the transfer set, which has no labels, and the validation parts.
     """

@@ -61,7 +61,7 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
-    """Return one line on the missing data of jobs with the settings ``jobs``, or None if no file is missing.
+    """Return one line on the missing data of ``jobs``, given by their settings; None if no file is missing.
 
     The line states the number of jobs without data and the command that lists the data. Jobs with the same task and
     folder are checked once.

@@ -66,7 +66,7 @@ def read_table(
     """Return the ``columns`` of the records that match ``where``. Rows without text are dropped and counted.
 
     Raises:
-        UserError: A column exists in no record, no row is left, or the number of rows is not ``expected``.
+        UserError: A column exists in no record, no row is left, or the number of all rows differs from ``expected``.
     """
     unseen = {columns.text, *filter(None, (columns.pair, columns.label)), *where, *listed(columns.dialogue)}
     allowed = {}
@@ -153,7 +153,7 @@ def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str |
 
 
 def identity(value: object) -> str | None:
-    """Return the text by which dialogues, speakers and filter values are compared, in the form of :func:`raw_label`.
+    """Return ``value`` (a dialogue, speaker or filter value) as text for comparisons, in the form of :func:`raw_label`.
 
     Return None for a missing value: null, NaN or a blank.
     """
@@ -256,7 +256,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a note each on rows without text, missing dialogue ids and repeated dialogue ids of data set ``name``.
+    """Yield notes on data set ``name``: on rows without text, missing dialogue ids and repeated dialogue ids.
 
     A file that is read twice counts once.
     """

@@ -35,7 +35,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: its owner, license and files, and how to obtain the files."""
+    """A data set: its official address, license and files, and how to obtain the files."""
 
     name: str
     #: description in one line
@@ -48,7 +48,7 @@ class DataSet:
     files: list[DataFile]
     #: web addresses of folders with the files, the preferred one first. Without sources, the files are not downloaded
     sources: list[str] = field(default_factory=list)
-    #: alternatives to ``files``: each list replaces all files
+    #: alternatives to ``files``: the paths of any one list can replace all ``files``
     instead: list[list[str]] = field(default_factory=list)
     #: instructions for getting the files, if they are not downloaded
     how: str = ""

@@ -13,7 +13,7 @@ from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
 
-#: Layouts, the allowed splits in the files of one data set: a pool; train and a held-out part; train, valid and test.
+#: Layouts: the sets of splits that the files of a data set may have. All splits but pool and train may be missing.
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
@@ -60,8 +60,8 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
     """Return a random ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
-    This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
-    scikit-learn would take longer than a short run, and another version may sample other rows.
+    This function and :func:`stratified_rows` sample the same rows as scikit-learn's ``train_test_split``, as tests
+    verify. Importing scikit-learn would take longer than a short run, and another version may sample other rows.
     """
     return np.sort(np.random.RandomState(seed).permutation(count)[: int(np.ceil(share * count))])
 
@@ -102,7 +102,7 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
     """Return the C non-negative numbers ``exact``, rounded to integers with the sum ``total``.
 
-    Entries with the largest remainders are rounded up; if remainders are equal, the first entry.
+    Entries with the largest remainders are rounded up. Of entries with equal remainders, earlier ones come first.
     """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
@@ -110,7 +110,7 @@ def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
 
 
 def limit(examples: Rows, most: int, seed: int) -> Rows:
-    """Return at most ``most`` rows in file order, sampled and stratified by label (largest remainders)."""
+    """Return a random sample of at most ``most`` rows, stratified by label (largest remainders), in file order."""
     if len(examples) <= most:
         return examples
     _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
@@ -139,9 +139,10 @@ def complete_splits(
 ) -> dict[str, Examples]:
     """Return train, valid and (except for a transfer set) test of data set ``name``, from the splits in its files.
 
-    Official splits are unchanged. ``pool`` is divided by ``split``, ``heldout`` is halved, and a missing split is taken
-    from train. A transfer set given as a pool is divided in the same way; its training texts are the 70% of KNOT's
-    Table 1, and its test texts are unused. ``notes`` receives a line if some labels are too rare for stratification.
+    Official splits are unchanged. ``pool`` is divided by the shares in ``split``, ``heldout`` is halved into valid and
+    test, and a missing split is taken from train. A transfer set given as a pool is divided in the same way; its
+    training texts are the 70% of KNOT's Table 1, and its test texts are unused. ``notes`` receives a line if some
+    labels are too rare for stratification.
 
     Raises:
         UserError: A split would be empty.
@@ -180,7 +181,7 @@ def complete_splits(
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     """Return the i-th of n consecutive parts of the examples, for ``part`` = [i, n], as in KNOT's ERC code.
 
-    The sizes of the n parts differ by at most one.
+    i is counted from 0. The sizes of the n parts differ by at most one.
     """
     index, count = part
     first = len(examples) * index // count

@@ -125,8 +125,8 @@ class Images:
     """N images: ``pixels`` of shape [N, C, H, W], uint8 (units of 1/255) or float32 (0..1); ``labels`` [N], int64.
 
     ``users``: the number of each image's writer (-1: unknown), or None if the source has no writers. ``files``: the
-    number of each image's file, or None if the source has no files. The task's ``user_names`` and ``file_names`` list
-    the names for these numbers, in common for train and test.
+    number of each image's file, or None if the source has no files. The task's ``user_names`` and ``file_names`` are
+    lists of the names for these numbers. Train and test images share these lists.
     """
 
     pixels: np.ndarray
@@ -208,13 +208,16 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The rows of the train and test examples of each client (ascending, int64). Several clients may share a row."""
+    """The train and test examples of each client, as rows of the task (ascending, int64).
+
+    Several clients may have the same row.
+    """
 
     names: list[str]
     train: list[np.ndarray]
     test: list[np.ndarray]
     notes: list[str] = field(default_factory=list)
-    #: planted cluster of each client; None if the partition plants no clusters
+    #: cluster that the partition assigns to each client; None if the partition has no clusters
     groups: list[int] | None = None
     #: training rows that each client holds out for model selection; None if no client holds out rows
     valid: list[np.ndarray] | None = None

@@ -48,7 +48,7 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Return the network of each client architecture. Requests refer to networks by number."""
+        """Return the network of each client architecture. Requests refer to a network by its index in this list."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property

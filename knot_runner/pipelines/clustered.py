@@ -83,9 +83,10 @@ DISTANCES_STAGE = "distances"
 def labeled(
     context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
 ) -> list[LabeledSamples]:
-    """Return each client's training examples (``rows`` [n] of ``task.train``) as points [n, d] with labels.
+    """Return each client's n training examples as points, shape [n, d], with labels.
 
-    The points are in the :func:`feature_space`. If a client has more than ``otdd.samples`` examples, a random subset of
+    ``rows`` lists, for each client, the positions of its examples in ``task.train``. The points are in the
+    :func:`feature_space`, whose dimension is d. If a client has more than ``otdd.samples`` examples, a random subset of
     this size is drawn, seeded by (seed, client).
 
     Raises:
@@ -109,11 +110,11 @@ def labeled(
 
 
 def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: OtddSettings, digest: str) -> Artifact:
-    """Return the artifact with all pairwise distances between ``sets``, which runs with the same inputs share.
+    """Return the artifact with all pairwise distances between ``sets``. Runs with the same inputs share the artifact.
 
-    The inputs are the data (``digest``), samples, settings and seed. The artifact has ``matrix``, float64 of shape [N,
-    N] (squared distances, symmetric, with a zero diagonal), and ``seconds``, the total computing time. After a kill,
-    the same command computes the missing pairs, with the same results.
+    The inputs are the data (``digest``), samples, settings and seed. For N ``sets``, the artifact has ``matrix``,
+    float64 of shape [N, N] (squared distances, symmetric, with a zero diagonal), and ``seconds``, the total computing
+    time. If the process is killed, the same command later computes the missing pairs, with the same results.
 
     Raises:
         UserError: A distance is not finite.

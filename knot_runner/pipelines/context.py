@@ -75,7 +75,9 @@ def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array
 
 @dataclass(frozen=True)
 class Services:
-    """Functions that read a run's data. The command ``check`` replaces some, to read each data set once for all jobs.
+    """Functions that read a run's data.
+
+    The command ``check`` replaces some of these functions, so that each data set is read only once for all jobs.
 
     A replacement has the same signature as the default function, which is imported on first use.
     """
@@ -195,7 +197,7 @@ class RunContext:
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(self, inputs: RunInputs) -> Facts:
-        """Return the facts that the result of every run contains, also of a diverged run.
+        """Return the facts that every result contains, including the result of a diverged run.
 
         ``device`` is the CPU unless the pipeline sets another device.
         """

@@ -2,7 +2,8 @@
 
 Reading LEAF's JSON of 3,550 writers takes minutes, and reading a zip of 12,000 JPEG files takes eight seconds. Cached
 arrays are available at once, and a mapped file takes no process memory. The cache is valid while the files are
-unchanged: by metadata, and by content if metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
+unchanged. A file whose metadata have changed counts as unchanged if its content is the same
+(:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations

@@ -39,9 +39,11 @@ OWN_MODELS_FILE = "own_models.safetensors"
 class KeptModels:
     """The models to write into the run's folder.
 
-    ``models``: by name, each model's network and parts. ``tensors``: tensors that are not in model.safetensors. A part
-    is a prefix of tensor names: the tensor of parameter ``p`` is the one named prefix + ``p``. If several parts have a
-    tensor for a parameter, the last part in the list is used.
+    ``models`` maps the name of a model to its network and its list of parts. ``tensors`` holds the tensors that are not
+    in model.safetensors.
+
+    A part is a prefix of tensor names: the tensor of parameter ``p`` has the name prefix + ``p``. If several parts have
+    a tensor for a parameter, the last part in the list is used.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from knot_runner.util.files import LogRow
 
 #: The state after a round and the log row of the round; None if training is finished.
 Advanced = tuple[State, LogRow] | None
-#: Function of the state, the round and all earlier rows that runs the round.
+#: Function that runs a round, given the state, the number of the round (from 0) and the log rows of all earlier rounds.
 Advance = Callable[[State, int, list[LogRow]], Advanced]
 
 
@@ -34,8 +34,8 @@ def run_rounds(
         start: Creates the state before the first round.
         log: Receives every row.
         usable: Whether the run can resume from a committed state.
-        timed: Whether to add the seconds of the round to each log row. Use False for rounds that compute artifacts,
-            which record their seconds.
+        timed: Whether to add the seconds of the round to each log row. Use False if rounds compute artifacts, because
+            an artifact records its own seconds.
 
     Raises:
         DivergedError: A loss or weight is not finite.

@@ -39,8 +39,8 @@ class TestPredictions:
     Attributes:
         logits, labels: Logits [M, C] and labels [M] of all test examples.
         clients: The accuracy of each client's model on the client's test examples; None without test examples.
-        unseen: The same accuracy of clients that do not take part in any round. ``logits`` does not cover the test
-            examples of these clients.
+        unseen: The accuracies of clients that do not take part in any round, in the same form as ``clients``.
+            ``logits`` does not cover the test examples of these clients.
     """
 
     logits: Tensor
@@ -56,7 +56,7 @@ FEWEST_AT_ONCE = 8
 
 
 def predict_test(run: FederatedContext, state: FederatedState) -> TestPredictions:
-    """Predict the test examples: all of them by a global model, or each client's by the client's own model.
+    """Predict all test examples with the global model, or each client's test examples with the client's own model.
 
     Raises:
         UserError: Clients have different models although the method declares one model.
@@ -131,7 +131,7 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
 
 
 def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
-    """Return the mean accuracy over clients, weighted by test examples (``weighted``) and not (``unweighted``)."""
+    """Return two means of the accuracy over clients: ``weighted`` by numbers of test examples, and ``unweighted``."""
     shown = []
     correct = 0.0
     examples = 0

@@ -60,7 +60,7 @@ def run_shared_rounds(
 
 
 def rounds_key(run: FederatedContext) -> str:
-    """Return the content address of the rounds."""
+    """Return the key of the rounds' artifact: a digest of all inputs of the training."""
     settings = run.context.settings
     setup = run.setup
     federation = run.federation

@@ -57,9 +57,10 @@ def server_examples(
     test: ClientData,
     held_out: np.ndarray,
 ) -> tuple[ClientData, ServerExamples]:
-    """Append the server's unlabeled examples to the training examples ``data``; return both, and the server's rows.
+    """Append the server's unlabeled examples to the training examples ``data``.
 
-    The server's model is evaluated on all examples of ``test``.
+    Return all these examples, and the rows of the server's examples among them. The server's model is evaluated on all
+    examples of ``test``.
 
     Raises:
         UserError: The transfer set has no examples for distillation.

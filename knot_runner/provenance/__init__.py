@@ -126,7 +126,7 @@ def code_changes(record: Facts) -> list[str]:
     return changes
 
 
-#: prefix of a reason about data, files or settings
+#: prefixes of reasons about data, files and settings
 DATA_CHANGE = "data: "
 FILE_CHANGE = "files: "
 SETTING_CHANGE = "settings: "
@@ -168,9 +168,10 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return those ``changes`` of :func:`reasons` that make a run unfinished: changed data, settings or files.
+    """Return the entries of ``changes`` because of which a run does not count as finished.
 
-    Missing weights are only reported. Users who delete weights to save space must not have to retrain.
+    ``changes`` are lines as in :func:`reasons`. The returned lines concern data, settings or files. A line on missing
+    weights is not returned, because users who delete weights to save space must not have to retrain.
     """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
@@ -180,8 +181,8 @@ def blocking(changes: Sequence[str]) -> list[str]:
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
     """Return one line per file below ``data`` (``paths.data_dir``) that changed after a finished run.
 
-    A file is read only if its metadata differ; ``now`` caches the state of files for all runs of one command. If
-    ``data`` is None, files cannot be compared and the list is empty.
+    A file is read only if its metadata differ from the recorded metadata. ``now`` caches the state of files for all
+    runs of one command. If ``data`` is None, files cannot be compared and the list is empty.
     """
     if data is None:
         return []
@@ -197,9 +198,9 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """The current files below ``data`` (``paths.data_dir``) for one command. If ``data`` is None, nothing is compared.
+    """Comparison of runs with the current files below ``data`` (``paths.data_dir``), for one command.
 
-    Changes after the first check are not seen.
+    If ``data`` is None, data files are not compared. Changes after the first check of a file are not seen.
     """
 
     data: str | None
@@ -211,9 +212,9 @@ class CurrentData:
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """Return the error line for runs (title, folder, changes) whose data, settings or files changed.
+    """Return the error line for the runs ``changed``, whose data, settings or files changed.
 
-    ``finished`` is the number of all finished runs.
+    ``changed`` has (title, folder, changes) of each of these runs, and ``finished`` is the number of all finished runs.
     """
     title, folder, changes = changed[0]
     kind, _, first = changes[0].partition(": ")
@@ -248,7 +249,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return the lines of a warning that a command keeps stale runs; ``kept``: why each of these runs is stale."""
+    """Return the lines of a warning that a command keeps stale runs; ``kept``: the reasons of each stale run."""
     if not kept:
         return []
     counts = Counter(chain.from_iterable(kept))

@@ -1,7 +1,7 @@
 """Fingerprints of the files that a run read, to detect changed data: by metadata first, then by content.
 
-Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file therefore counts as
-unchanged without being read only if its inode and ctime, which users cannot set, are also equal.
+Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file is therefore read again
+unless its inode and ctime, which users cannot set, are also equal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def absent(short: str) -> Opened:
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """Return the current fingerprint of the file ``path``, recorded as ``short``. The whole file is read.
+    """Return the current fingerprint of the file ``path``, with ``short`` as its path. The whole file is read.
 
     Raises:
         UserError: The file cannot be read.
@@ -87,13 +87,13 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 
 def members(folder: Path, pattern: str) -> list[str]:
-    """Return the sorted visible names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``)."""
+    """Return the sorted names of visible files below ``folder`` that match ``pattern`` (``*.json``, ``*/*``)."""
     names = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
     return sorted((name for name in names if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether desktops hide or create a file of this ``name``, such as ``.DS_Store`` and ``Thumbs.db``."""
+    """Return whether a file of this ``name`` is hidden or created by a desktop: ``.DS_Store``, ``Thumbs.db``, ..."""
     return name.startswith(".") or name in ("Thumbs.db", "desktop.ini")
 
 
@@ -115,8 +115,8 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 class Now:
     """Cache of the current state of files, for one command.
 
-    Each file is checked once, and read only if it may have changed. Checking a thousand runs on the same files
-    therefore costs as much as checking one run. Changes after the first check are not seen.
+    Each file is checked only once, and read only if it may have changed. Checking a thousand runs on the same files
+    therefore costs as much as checking one run. Changes of a file after its first check are not seen.
     """
 
     def __init__(self) -> None:

@@ -93,7 +93,7 @@ class RunSet:
         return self.only(fitting)
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """Return the runs with an added column ``row``, the number of the table row; equal ``keys`` share a row."""
+        """Return the runs with an added column ``row``, the table row of each run (see :func:`row_numbers`)."""
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property

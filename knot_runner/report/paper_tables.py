@@ -38,12 +38,19 @@ class PaperCase:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A printed table of a paper.
+    """A printed table of a paper. The ``kind`` determines which of the other fields are set.
 
-    A table of kind ``methods`` has ``task``, ``columns`` including the ``global_set``, and ``metrics`` (metric ->
-    method -> row). Tables of other kinds have ``cases`` and the ``values`` of their rows, ``algorithms`` by method, or
-    a mean ``uplift``. Some also have the ``datasets`` of each task, the rounds of a printed learning curve, or a
-    teacher's bias as ``shares`` of labels.
+    A table of kind ``methods`` has ``task``, ``columns`` (including the ``global_set``) and ``metrics`` (metric ->
+    method -> row).
+
+    Tables of other kinds have some of these fields:
+
+    - ``cases``, ``values``: the cases, and the numbers in their rows
+    - ``algorithms``: method -> the paper's name of the method
+    - ``uplift``: the mean gains of clustering
+    - ``datasets``: the data sets of each task
+    - ``accuracy_rounds``, ``loss_rounds``: the rounds of a printed learning curve
+    - ``shares``: the bias of each teacher, as shares of labels
     """
 
     paper: str

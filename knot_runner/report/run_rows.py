@@ -82,10 +82,10 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return the property of ``result`` that all runs in a column of the dotted ``key`` must share, as text, or "".
+    """Return the kind of the value at the dotted ``key`` of ``result``, as text; "" for values of a single kind.
 
-    For a metric or a target, the property is the kind of models that were evaluated. For an epsilon, the property is
-    the neighboring relation and delta.
+    Values in one table column must be of the same kind. For a metric or a target, the kind is that of the evaluated
+    models (see :data:`MODELS`). For an epsilon, the kind is the neighboring relation and delta.
     """
     group, *parts = key.split(".")
     texts = []
@@ -106,7 +106,7 @@ def variant(key: str, result: RunResult) -> str:
 
 
 def variants(key: str, runs: Iterable[Run]) -> list[str]:
-    """Return the distinct :func:`variant` of the finished ``runs``, in order; [""] without finished runs."""
+    """Return the distinct texts of :func:`variant` for the finished ``runs``, in order; [""] without finished runs."""
     return list(dict.fromkeys(variant(key, run.result) for run in finished(runs))) or [""]
 
 

@@ -1,6 +1,6 @@
 """Results of runs: one dataclass per kind of run, stored in ``result.json``.
 
-Building the dataclass validates the result: every value has its type and range. This module has the fields common to
+Building the dataclass checks the type and the range of every value of the result. This module has the fields common to
 all kinds. ``rounds.jsonl`` has the costs in bytes and FLOPs per round, and ``result.json`` has their totals.
 """
 
@@ -86,7 +86,7 @@ class ClassNames:
 
 
 def check_scores(key: str, scores: Scores) -> None:
-    """Check, in a ``__post_init__``, that every value of a known metric is a number in the metric's range."""
+    """Check that every value of a known metric is in the metric's range. Call this in a ``__post_init__``."""
     for metric, row in scores.items():
         if metric not in METRICS:
             continue
@@ -112,13 +112,13 @@ class CostFacts:
 
     Attributes:
         sent: What the messages contain, as text.
-        bytes: Total bytes that server and clients sent.
+        bytes: Total bytes that the server and the clients sent (``bytes_down`` + ``bytes_up``).
         bytes_to_target: Total bytes until the end of the round that reaches the target accuracy.
         formula: How FLOPs are counted. FLOPs are null if they cannot be counted.
         example_flops: FLOPs of one forward pass (F in ``formula``) for one example.
-        example_tokens: Mean number of tokens of a text, for which ``example_flops`` is computed.
+        example_tokens: Mean number of tokens of a text. ``example_flops`` is computed for this length.
         stages: FLOPs by stage.
-        personal_flops: The part of ``client_flops`` that personalization after the rounds takes.
+        personal_flops: The FLOPs of personalization after the rounds, a part of ``client_flops``.
     """
 
     sent: str
@@ -140,8 +140,9 @@ class CostFacts:
 class Seconds:
     """Seconds of the whole run (``total``) and of its parts.
 
-    The parts are: all rounds, each computed stage, the distances between all pairs of clients or data sets,
-    personalization, a federated distance, the exact distance, and the gradient descent of a coreset.
+    The parts are, in the order of the fields: all rounds, each computed stage, the distances between all pairs of
+    clients or data sets, personalization, a federated distance, the exact distance, and the gradient descent of a
+    coreset.
     """
 
     total: Amount | None = None
@@ -213,12 +214,12 @@ def diverged_result(facts: dict[str, Any]) -> DivergedResult:
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
-    """Return the total bytes of ``rows`` in both directions."""
+    """Return the total bytes, sent by server and clients, of the log ``rows``."""
     return sum(row[key] for row in rows for key in BYTES)
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Return the sum of each cost over ``rows``; None if the cost is unknown in a row."""
+    """Return the sum of each cost over the log ``rows``; None for a cost that is unknown in any row."""
     costs: dict[str, int | None] = dict.fromkeys((*BYTES, *FLOPS))
     for key in costs:
         values = [row[key] for row in rows]

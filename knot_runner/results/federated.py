@@ -12,7 +12,18 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD)."""
+    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD).
+
+    Attributes:
+        id_accuracy, id_loss: Mean over clients.
+        ood_accuracy, ood_loss: For each model, the mean over the other clients; then the mean over all models.
+        ood_weighted: Like ``ood_accuracy``, but weighted by the other clients' numbers of test examples.
+        all_accuracy: For each model, the mean accuracy over all clients; then the mean over all models.
+        worst_decile: Mean ID accuracy of the worst tenth of the clients.
+        clients_hurt: Fraction of clients whose model classifies at least two fewer of the client's test examples
+            correctly than the model before personalization (without personalization: the global model).
+        unseen_accuracy: ID accuracy of clients that took part in no round.
+    """
 
     id_accuracy: Share
     ood_accuracy: Share
@@ -31,8 +42,8 @@ class SimilarityFacts:
 
     Attributes:
         least, mean: Minimum and mean similarity over pairs of clients.
-        kept: Mean over clients of the number of non-zero aggregation weights.
-        sums: Mean over clients of the sum of a client's aggregation weights.
+        kept: Number of non-zero aggregation weights of a client, averaged over clients.
+        sums: Sum of a client's aggregation weights, averaged over clients.
         leaves: Names of the data that leave a client.
     """
 
@@ -45,7 +56,7 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The transfer matrix lambda of the deployed ``step``.
+    """The transfer matrix lambda of the deployed checkpoint, which has the number ``step``.
 
     ``own`` to ``auc`` summarize the entries of lambda (see ``methods.personalization.combine.matrix_facts``). ``scale``
     is the largest eigenvalue of the Gram matrix of the clients' updates. ``leaves`` names the data that leave a client.
@@ -66,9 +77,10 @@ class TransferFacts:
 class PersonalPoint(PersonalMeasures):
     """Metrics of all clients' models at one point of personalization.
 
-    A point is given by the numbers of epochs and optimizer steps after the last round, and by the weight ``alpha`` of
-    the personal model in the interpolation with the model after the last round. ``phase`` says whether clients trained
-    these models, or whether the models are combinations of several models.
+    A point is given by the numbers of epochs and optimizer steps (``sgd_steps``) after the last round, and by the
+    weight ``alpha`` of the personal model in the interpolation with the model after the last round. ``step`` is the
+    number of checkpoints reached. ``phase`` says whether clients trained these models, or whether each model is a
+    combination of several models.
     """
 
     step: Count
@@ -216,8 +228,8 @@ class PrivacyFacts:
 
     ``accountant`` and ``neighbors`` (the neighboring relation) describe how epsilon was computed. ``clipped`` is the
     share of clipped updates, and ``median_norm`` is the median norm before clipping. If clients send logits instead of
-    models, both values refer to logits, whose norm ``clip_logits`` bounds. If the server distills, clients send models
-    and logits: ``clip_logits`` applies, too, and each round has two ``messages``.
+    models, ``clipped`` and ``median_norm`` refer to logits, and ``clip_logits`` is the bound on their norm. If the
+    server distills, clients send models and logits: ``clip_logits`` applies, too, and each round has two ``messages``.
     """
 
     epsilon: Amount | None

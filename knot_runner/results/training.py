@@ -50,7 +50,7 @@ class StagesResult(RunResult):
         before: Metrics of the global model before distillation.
         teachers: Metrics of each teacher on its own test set.
         baselines: Metrics of every teacher, and of the ensemble of teachers, on the global model's test set.
-        bias: Teacher -> bias B_k, the mean prediction on random examples, for C labels.
+        bias: Teacher k -> bias B_k: for each label, the fraction of random examples for which teacher k predicts it.
         parties: The parties of mutual learning. In mutual learning, ``metrics`` and ``before`` describe each party's
             model on the party's own test set.
     """

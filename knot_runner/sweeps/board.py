@@ -29,7 +29,7 @@ MAX_ROWS = 12
 
 
 class Board:
-    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs done earlier."""
+    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs finished before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total = finished + len(jobs)
@@ -136,8 +136,8 @@ def sweep_summary(
         jobs: The launched jobs.
         found_done: The number of jobs that were finished before.
         outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
-        duplicates: Number of further jobs of the grid that are the same run as another job (for example, a learning
-            rate control at T=1 is the run at T=1).
+        duplicates: Number of further jobs of the grid that are the same run as another job. For example, the control
+            ``method.lr_control=true`` with temperature 1 is the same run as without the control.
     """
     returned = {outcome.run_id: outcome for outcome in outcomes}
     done = resumed = skipped = 0

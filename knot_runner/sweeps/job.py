@@ -129,9 +129,9 @@ def _log(folder: Path) -> Iterator[TextIO]:
 def leased(settings: Settings) -> Iterator[str]:
     """Yield the device of this job and hold it while the job runs.
 
-    The device is the entry of ``hardware.devices`` with the fewest running jobs (of this machine and
-    ``paths.output_dir``), the first entry in case of a tie. If ``hardware.devices`` is empty, the device is
-    ``hardware.device``.
+    The device is the entry of ``hardware.devices`` with the fewest running jobs, and the first such entry in case of a
+    tie. Only jobs on this machine with the same ``paths.output_dir`` are counted. If ``hardware.devices`` is empty, the
+    device is ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:

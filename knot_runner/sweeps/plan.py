@@ -18,7 +18,8 @@ from knot_runner.records import CONFIG_FILE, recorded_config
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import write_atomic
 
-#: Marks: start no further jobs; wait for jobs that another process runs; recompute stages of other code versions.
+#: Marks, in this order: start no further jobs; wait for jobs that another process runs; recompute stages whose code
+#: version differs.
 STOP = "stop"
 PATIENT = "patient"
 RECOMPUTE = "recompute"

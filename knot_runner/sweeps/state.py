@@ -23,8 +23,8 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
 
-#: user: invalid input; disk: the disk is full or fails; error: an exception; memory: out of memory; killed: by a
-#: signal; exit: the job's process exited by itself.
+#: Kind of failure. user: invalid input; disk: the disk is full or fails; error: an exception; memory: out of memory;
+#: killed: by a signal; exit: the job's process exited by itself.
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: Outcome of an attempt to run a job. busy: another process runs the same job; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
@@ -66,7 +66,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Record a failed attempt unless the disk fails; return its state. Only the first line of ``cause`` is stored."""
+    """Record a failed attempt, if the disk allows it, and return "failed". Store only the first line of ``cause``."""
     attempts = 1
     if before := read_failure(folder):
         attempts += before.attempts
@@ -103,8 +103,8 @@ def status(folder: Path) -> str | None:
 def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
     """Write ``progress.json`` of one run during the block, and delete it at the end.
 
-    Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`, which writes at most once per
-    ``HEARTBEAT_SECONDS``.
+    Yields a function, of the type :data:`knot_runner.pipelines.context.Progress`, that records progress. It writes the
+    file at most once per ``HEARTBEAT_SECONDS``.
     """
     path = folder / PROGRESS_FILE
     last = 0.0
@@ -187,7 +187,7 @@ def _interrupted(job: ComposedJob) -> JobState:
 def is_locked(path: Path) -> bool:
     """Return whether a process on this machine holds the lock ``path``.
 
-    The function does not try to lock, which could block a sweep.
+    The function does not try to take the lock, because this could block a sweep.
     """
     try:
         number = str(path.stat().st_ino)

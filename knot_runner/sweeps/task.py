@@ -27,10 +27,10 @@ class Outcome:
 
 
 def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
-    """Run the job of ``plan`` that ``config`` names in a separate process, and return its outcome.
+    """Run one job of ``plan``, the one with the run id in ``config``, in a separate process; return its outcome.
 
     Other jobs are not affected, however the process ends (exception, ``SystemExit``, signal, out of memory).
-    ``parent``: a process id. When this process ends, the launcher's process, which calls this function, ends too.
+    ``parent``: a process id. When the process with this id ends, the process that calls this function ends, too.
     """
     if parent is not None:
         begin_child(parent)
@@ -38,7 +38,7 @@ def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
-    """Return :func:`run_task` for an already composed job."""
+    """Run an already composed ``job`` of ``plan`` in a separate process; return its outcome (see :func:`run_task`)."""
     if plan.has(STOP):
         return Outcome(job.run_id, "skipped")
     resumed = (job.folder / "commit.json").exists()
@@ -94,12 +94,12 @@ def cause_of(code: int) -> tuple[Kind, str]:
 
 
 def server(job: ComposedJob) -> BaseContext:
-    """Return the fork server for job processes, with the modules the first ``job`` needs already imported."""
+    """Return the context of the fork server for job processes, which imports the modules of the first ``job`` early."""
     return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
 def in_job(*arguments: Any) -> None:
-    """Run :func:`in_own_process`, imported only in the job's process, so that the launcher does not load torch."""
+    """Import and run :func:`in_own_process` in the job's process, so that the launcher itself does not load torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

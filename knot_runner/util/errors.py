@@ -54,11 +54,11 @@ class UserError(Exception):
 
 
 class Misfit(UserError):
-    """Two choices are incompatible: ``one`` and ``other``, as typed by the user, such as ``task=sa``.
+    """Two choices are incompatible.
 
     Args:
-        one: The first choice.
-        other: The second choice.
+        first: The first choice as the user typed it, such as ``task=sa``.
+        second: The second choice as the user typed it.
         why: The reason, in words that do not repeat the two choices.
         hint: What to do, as a sentence.
     """
@@ -151,7 +151,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return ``" (did you mean 'x'?)"`` if a known name is similar (:func:`closest`), else how to list the names.
+    """Return ``" (did you mean 'x'?)"`` if a name is similar (:func:`closest`); otherwise how to find the names.
 
     Every error message for an unknown name ends with this text. ``listed_by``: the command that lists the names.
     """
@@ -187,14 +187,14 @@ def require_extra(key: str, package: str) -> None:
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error for the setting ``key``, which needs the extra ``extra``, if this is not installed."""
+    """Return the error for the case that ``extra``, an extra that the setting ``key`` needs, is not installed."""
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 
 # ---------------------------------------------------------------------------------------------------------- messages
 
 
-#: The program's one logger.
+#: The only logger of the program.
 LOGGER = logging.getLogger("knot_runner")
 
 

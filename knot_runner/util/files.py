@@ -55,7 +55,7 @@ def _shortage(path: Path, needed: int) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Raise the error of :func:`refused` if a call inside the block fails on a file below ``folder``."""
+    """Inside the block, raise the error of :func:`refused` if a system call fails on a file below ``folder``."""
     try:
         yield
     except OSError as problem:
@@ -137,7 +137,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def json_text(value: object) -> str:
-    """Return ``value`` as indented JSON. NaN raises an error, because JSON has no NaN and readers differ."""
+    """Return ``value`` as indented JSON. NaN raises an error, because JSON has no NaN and readers disagree on it."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -184,7 +184,7 @@ def sha256(path: Path) -> str:
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     """Move the files ``names`` of ``folder`` into the new folder ``folder/set-aside-<n>``, and return its path.
 
-    n is the smallest number of 1 or more for which no such folder exists. Files are moved in the order of ``names``. If
+    n is the smallest positive integer for which no such folder exists. Files are moved in the order of ``names``. If
     the process is killed meanwhile, the last files of ``names`` stay in ``folder``.
 
     Raises:
@@ -202,7 +202,7 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
 
 
 def first_free(folder: Path, name: str) -> Path:
-    """Return the path ``folder/NAME-N`` with the smallest N of 1 or more that does not exist."""
+    """Return the first of the paths ``folder/NAME-1``, ``folder/NAME-2``, ... that does not exist."""
     number = 1
     while (path := folder / f"{name}-{number}").exists():
         number += 1
@@ -233,10 +233,10 @@ class BusyError(Exception):
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` inside the block. The lock is released when the process ends.
 
-    A second lock on the same path also waits or fails within one process.
+    A second lock on the same path waits or fails even if the same process requests it.
 
     Raises:
-        BusyError: Another process holds the lock, and ``wait`` is false.
+        BusyError: The lock is already held, and ``wait`` is false.
         UserError: The file cannot be created or locked.
         ReadOnlyError: The disk is read-only.
     """

@@ -1,7 +1,7 @@
-"""Setup of the fork server (which forks all child processes); the server imports this module first.
+"""Setup of the fork server, the process that forks all child processes. The server imports this module first.
 
-The server then ignores Ctrl-C, ends when its parent process ends, even during imports, and deletes its socket if the
-parent was killed.
+The server then ignores Ctrl-C. It ends when its parent process ends, even during imports, and it deletes its socket if
+the parent was killed.
 """
 
 import atexit

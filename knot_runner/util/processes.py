@@ -111,7 +111,7 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
     """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with exit code 128 plus the signal number.
 
     The actions of :func:`on_signal` run first. Ignored signals stay ignored. After the block, the previous handlers are
-    restored if ``restored``. Only the main thread sets handlers.
+    restored if ``restored``. In other threads than the main thread, the block changes nothing.
 
     The handler raises no exception, because a library could catch the exception or be left in an inconsistent state.
     The main thread stops while the handler runs. Commits are atomic, and locks and workers end with the process.
@@ -180,8 +180,8 @@ def start_process(
 def prepared(preloaded: list[str]) -> BaseContext:
     """Return the multiprocessing context of the fork server, which imports the modules ``preloaded``.
 
-    The server is started by the first call, with the modules of this call. Each process is forked from the single
-    thread of the server, so that no process spends seconds on importing torch.
+    The server starts with the first process or by :func:`begin_server`, and later calls do not change its modules. Each
+    process is forked from the single thread of the server, so that no process spends seconds on importing torch.
     """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process inherits the start method "loky" of joblib's workers, which is unknown without joblib
@@ -236,8 +236,8 @@ def _server() -> Any:
 class Surroundings:
     """The environment and the standard streams of the process that creates this object.
 
-    A process forked by a server inherits both from the process that started the server. Pass this object as an argument
-    to the forked process to replace them.
+    A process forked by a server inherits the environment and streams of the process that started the server. To replace
+    them, pass this object as an argument to the forked process, which then calls :meth:`adopt`.
     """
 
     def __init__(self) -> None:

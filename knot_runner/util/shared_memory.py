@@ -19,8 +19,9 @@ ALIGNED = 64
 class Memory:
     """``size`` bytes that are shared with every process that is started with this object as an argument.
 
-    The memory is anonymous: no name must be cleaned up, /dev/shm does not limit it, and its last process frees it.
-    ``map`` holds the bytes. If ``private``, writes are visible only in the writing process, as for :func:`map_file`.
+    The memory is anonymous: it has no name to clean up, the size of /dev/shm does not limit it, and it is freed when
+    the last process that uses it ends. ``map`` holds the bytes. If ``private``, as for :func:`map_file`, writes are
+    visible only in the writing process.
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
@@ -68,7 +69,7 @@ def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
 
 
 def aligned(size: int) -> int:
-    """Return ``size`` bytes, rounded up to a multiple of the alignment."""
+    """Return the number of bytes ``size``, rounded up to a multiple of :data:`ALIGNED`."""
     return -(-size // ALIGNED) * ALIGNED
 
 

@@ -87,9 +87,9 @@ def lasting() -> Iterator[Stream]:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Flush a command's output ``out``, and return its exit code.
+    """Flush a command's output ``out``, and return the command's exit code.
 
-    The exit code is ``code``. If output was dropped, exit code 0 becomes an error code.
+    The exit code is ``code``, or an error code if ``code`` is 0 but output was dropped.
     """
     out.flush()
     if out.problem is None or code:

@@ -177,9 +177,9 @@ class TaskPool:
         """Yield (index, error or None, result) for every request, in order of completion.
 
         Args:
-            requests: The requests. One is taken when a process is free.
-            ahead_of: The number of requests, if requests are small; 0 otherwise. If given, each process receives its
-                next request in advance, as long as more requests than processes remain.
+            requests: The requests. The next one is taken when a process is free.
+            ahead_of: The number of requests, or 0. If given, each process receives its next request in advance, as long
+                as more requests than processes remain. Use 0 if requests are large.
             watch: Called with the content of each message that a handler sends before its reply.
 
         Raises:

@@ -24,7 +24,7 @@ SAID = {"same": "found, as published", "absent": "absent", "unknown": "found", "
 
 
 def data_command(options: argparse.Namespace) -> int:
-    """Print all data sets, or some in detail. With ``--fetch``, download missing files.
+    """Print a table of all data sets, or the details of the named ones. With ``--fetch``, download missing files.
 
     The exit code is 1 if a download failed.
     """

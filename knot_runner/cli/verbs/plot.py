@@ -22,7 +22,7 @@ from knot_runner.report.frame import name_few, selected_runs
 from knot_runner.report.render.terminal import output
 from knot_runner.util.errors import UserError, nearest
 
-#: Options of ``plot`` for figures of any runs, without a preset.
+#: Options of ``plot`` that apply only to runs selected by filters, not to presets.
 OF_RUNS = ("x", "y", "by", "row", "col", "mark", "smooth", "out")
 
 

@@ -43,7 +43,7 @@ class Preset:
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
-    """Return the preset of a verb's command line."""
+    """Return the preset that a command line ``knot-runner VERB PRESET`` names, with its overrides."""
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
@@ -52,7 +52,7 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
 
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
-    """Return the preset ``name``, with flags and overrides. Raises :class:`UserError`."""
+    """Return the preset ``name``, composed with ``arguments`` (flags and overrides). Raises :class:`UserError`."""
     from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
     from knot_runner.composing.hydra_compose import read_flags

@@ -1,4 +1,4 @@
-"""``knot-runner reproduce``: runs the presets that decide most claims in the available time, one after another."""
+"""``knot-runner reproduce``: runs presets within a time limit, those that decide the most claims per minute first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 class ListedPreset:
     """A preset that can be reproduced; ``words``: further overrides for the preset's command.
 
-    ``minutes``: the recorded total time of the preset's ``runs``; None if unknown.
+    ``runs``: the number of the preset's runs; ``minutes``: the recorded total time of these runs, None if unknown.
     """
 
     preset: str
@@ -171,7 +171,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates by claims per minute of their missing runs, largest first; unknown times come last."""
+    """Return ``candidates`` sorted by claims per minute of missing runs, largest first; unknown times come last."""
     return sorted(candidates, key=lambda candidate: -candidate.claims / max(candidate.minutes_left(), 0.01))
 
 

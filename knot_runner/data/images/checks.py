@@ -27,9 +27,10 @@ PartReader = Callable[[DataFolder, list[str], str, ImageTaskSettings], Iterable[
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return an image reader for a format that stores train and test images in the same way, without writers.
+    """Return an image reader that calls ``read`` once for the train and once for the test images.
 
-    The reader checks the shape and the labels of each file's images. At least one image is required.
+    This suits formats without writers. The reader checks the shape and the labels of each file's images. At least one
+    image is required.
     """
 
     def read_part(folder: DataFolder, settings: ImageTaskSettings, part: str) -> Images:

@@ -1,9 +1,9 @@
 """CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
-Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image. Python:
-a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads this dict without
-unpickling: the function interprets only the opcodes and names that plain data needs and refuses all others, so that no
-code in the file is called or imported.
+A binary file has, for each image, one label byte (CIFAR-100: a coarse and a fine one) and 3,072 bytes: the red, green
+and blue planes of 32x32 pixels. A python file is a pickled dict of ``data`` [N, 3072] for N images and ``labels`` or
+``fine_labels``. :func:`read_literals` reads this dict without unpickling. It interprets only the opcodes and names that
+plain data needs and refuses all others, so that no code in the file is called or imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from knot_runner.util.errors import UserError
 SHAPE = (3, 32, 32)
 PIXELS = 3072
 MAX_BYTES = 400_000_000  # limit for a batch file; official files have at most 155 MB
-#: images of the official releases
+#: number of images in each split of the official releases
 CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 
@@ -50,7 +50,7 @@ CIFAR_LAYOUTS = (
 
 
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return train and test images. Each entry is a folder of batch files, or a tar archive (.tar, .tar.gz) of one.
+    """Return train and test images from folders of batch files, or from tar archives (.tar, .tar.gz) of such folders.
 
     The images are uint8 [N, 3, 32, 32]; CIFAR-100 uses the fine labels. A note reports missing images, because a file
     that was truncated between two records shows no other sign of damage.
@@ -145,7 +145,7 @@ EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NEWTRUE"
 TAKEN = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0}
 TAKEN |= {"STACK_GLOBAL": 2, "REDUCE": 2}
 PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY TYPE ENCODE BYTE")
-#: the module is numpy.core in numpy 1 and Python 2, and numpy._core in numpy 2
+#: pickled name that plain data needs -> its meaning. numpy 2 has renamed the module numpy.core to numpy._core
 PICKLE_NAMES = {
     "numpy.core.multiarray _reconstruct": PickleName.EMPTY_ARRAY,
     "numpy._core.multiarray _reconstruct": PickleName.EMPTY_ARRAY,

@@ -30,7 +30,7 @@ MAX_LIST = 40_000_000
 
 
 def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the images in the folders ``task.local.train``, uint8, in the order of the file names, with labels 0.
+    """Return the images in the folders ``task.local.train``, uint8, in the order of file names. All labels are 0.
 
     If a folder contains no files, its subfolders are read instead. Raises :class:`UserError` naming the file.
     """
@@ -54,8 +54,8 @@ def read_folders(
 ) -> Iterator[tuple[str, Images]]:
     """Yield the images in each of the folder trees ``entries``, uint8, sorted by class and file name.
 
-    The folder names must be exactly ``classes``. Images of another size are center-cropped and scaled. Nothing is
-    unpacked to disk. Raises :class:`UserError` naming the file.
+    The folder names must be exactly the classes of the task. Images of another size are center-cropped and scaled.
+    Nothing is unpacked to disk. Raises :class:`UserError` naming the file.
     """
     for entry in entries:
         yield entry, _read(folder, entry, settings.shape, settings.classes)
@@ -168,7 +168,7 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the image in a PNG or JPEG file with content ``data``, uint8 of shape [C, H, W].
+    """Return the image in a PNG or JPEG file with content ``data``, as uint8 of the shape ``shape`` (C, H, W).
 
     The largest centered part with the aspect ratio of ``shape`` is scaled bilinearly. The file may have any size below
     Pillow's limit for decompression bombs.

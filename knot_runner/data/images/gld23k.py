@@ -27,7 +27,7 @@ _Rows = dict[Path, tuple[str, int]]
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the training images with users, and the test images of ``task.local.test`` without users.
+    """Return the training images with users (photographers), and the test images without users.
 
     Images are uint8. Each image is the center crop of a photograph, scaled to ``settings.shape``. Errors are raised as
     :class:`UserError` naming the file, and the line for a CSV file.

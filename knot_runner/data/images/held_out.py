@@ -36,10 +36,10 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
 
 
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
-    """Return the numbers of the clients that participate in no round, ascending.
+    """Draw the clients that participate in no round; return their numbers, ascending.
 
-    The draw is seeded by ``seed``. The number of clients is the rounded ``share`` of all clients, but at least one.
-    Raises :class:`UserError` if no client remains to train.
+    The draw is seeded by ``seed``. The number of drawn clients is the rounded ``share`` of all clients, but at least
+    one. Raises :class:`UserError` if no client remains to train.
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
@@ -68,16 +68,17 @@ ALTERED_NOTES = {
 
 
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
-    """Return the numbers of the clients whose examples are altered, ascending.
+    """Draw the clients whose examples are altered; return their numbers, ascending.
 
-    The draw is seeded by (seed, kind). The number of clients is a share of all clients, but at least one and never all.
+    The draw is seeded by (seed, kind). :data:`ALTERED_SHARES` has the share of drawn clients. At least one client is
+    drawn, but never all.
     """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """Return ``task`` with altered examples of some clients, and ``partition`` with these clients as group 1.
+    """Alter the examples of some clients; return the task, and the partition with these clients as group 1, others 0.
 
     A client's held-out validation examples are altered, too. Raises :class:`UserError` if another client also holds an
     altered example.

@@ -34,7 +34,7 @@ def read_idx(
 ) -> Iterator[tuple[Path, Images]]:
     """Yield the images in ``entries`` (pairs of an image file and a label file), uint8 of shape [N, 1, H, W].
 
-    Raises :class:`UserError` if a magic number is wrong, a file is too short or too long, or the counts do not agree.
+    Raises :class:`UserError` if a magic number or file size is wrong, or the numbers of images and labels differ.
     """
     if len(entries) % 2:
         raise UserError(f"expected pairs [images, labels], got {len(entries)} files", f"task.local.{part}")

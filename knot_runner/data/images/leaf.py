@@ -17,7 +17,7 @@ from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
 #: LEAF's pixels are bytes divided by 255, rounded to four places in some copies. A pixel within this distance of k/255
-#: is the byte k.
+#: is read as the byte k.
 ROUNDED = 5.1e-5
 #: one writer's n images: pixels of shape [n, channels * height * width], uint8 or float32, and n labels
 Writer = tuple[np.ndarray, list[int]]

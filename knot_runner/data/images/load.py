@@ -29,7 +29,7 @@ ACROSS = 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """Return the coordinates of each class, as C lists of d numbers; None if the task defines no coordinates."""
+    """Return the coordinates of each class as a list of numbers; None if the task defines no coordinates."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -43,7 +43,7 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """Return ``classes`` with ``coordinates``. Without coordinates, all pairs of classes have the same distance."""
+    """Return the label space of ``classes``. Without ``coordinates``, all pairs of classes have the same distance."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
@@ -59,9 +59,10 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """Return the task of ``settings.source``, with held-out test images and at most ``max_examples`` training images.
+    """Return the task of ``settings.source``, with at most ``max_examples`` training images.
 
-    ``data_root``: the folder of ``local`` sources. Equal settings and files give bitwise equal tasks.
+    If the source has no test images, a share of its images is held out as test images. ``data_root``: the folder of
+    ``local`` sources. Equal settings and files give bitwise equal tasks.
 
     Raises:
         UserError: The data cannot be loaded. The message names the key or file.
@@ -86,7 +87,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """Return the images of ``settings.source`` unchanged, and the files that the reader opened."""
+    """Return all images of ``settings.source``, with none held out, and the files that the reader opened."""
     if settings.source == "local":
         from knot_runner.data.checksums import open_folder
 

@@ -13,14 +13,14 @@ NOBODY = -1
 
 
 def or_none(owners: np.ndarray) -> np.ndarray | None:
-    """Return ``owners``, the owner of each example, or None if no example has an owner."""
+    """Return ``owners``, the number of each example's owner; None if no example has an owner."""
     if (owners == NOBODY).all():
         return None
     return owners
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Round the non-negative ``exact``, of shape [clients, classes], to integers with the same (integer) column sums.
+    """Round ``exact`` (non-negative, shape [clients, classes]) to integers, and keep the column sums (integers).
 
     Each class is rounded by the method of largest remainders: every entry is rounded down or up. What a client lost by
     rounding in earlier classes is added to its remainder, so that a client with small shares of many classes also gets
@@ -64,10 +64,11 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the owner of each of N test images, divided in the proportions of the clients' training images by class.
+    """Assign each of N test images to a client, and return these clients, int64 of shape [N].
 
-    ``owner`` has the client of each training image. A class without training images is divided in proportion to the
-    clients' total numbers of training images.
+    The test images of a class are divided in proportion to the clients' training images of this class. ``owner`` has
+    the client of each training image. A class without training images is divided in proportion to the clients' total
+    numbers of training images.
     """
     labels = task.test.labels
     classes = len(task.classes)
@@ -78,7 +79,7 @@ def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.ra
 
 
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
-    """Return each client's rows, ascending int64."""
+    """Return the rows (positions in ``owner``) of each client, ascending int64."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 

@@ -33,7 +33,7 @@ from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, counted, nearest
 
-#: Default of ``partition.floor``: minimum number of examples of each class at each client (FLex&Chill's public code).
+#: Largest default of ``partition.floor``, the minimum examples of each class at each client (FLex&Chill's public code).
 FLOOR = 10
 #: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
@@ -73,7 +73,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """Return the random generator of a partition of this ``kind``."""
+    """Return the random generator for partitions of this ``kind``, seeded by (seed, kind)."""
     return named_rng(f"{seed}/partition/{kind}")
 
 

@@ -46,7 +46,7 @@ def probe_part(
     - Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N]
     - Part 2, M misclassified images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M]
       (normalized pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether
-      the image is correct after the step), ``boundary.tried`` int64 [1]
+      the image is correct after the step), ``boundary.tried`` int64 [1] (images examined)
     - Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1]
 
     Raises:
@@ -206,8 +206,8 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
     return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
 
 
-#: Number of images in a batch. After its step, each image has its own copy of the weights (2 million, 8 MB, with
-#: McMahan's CNN).
+#: Number of images in a batch in which each image has its own copy of the weights after a step (McMahan's CNN: 2
+#: million weights, 8 MB, per image).
 _OWN_WEIGHTS = 16
 #: The first search interval is [0, attack_limit / 2**DOUBLINGS]; the upper end doubles up to this many times.
 DOUBLINGS = 12
@@ -248,12 +248,12 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
     """Return for each of n images the smallest FGSM step size epsilon that changes the predicted class, shape [n].
 
-    The gradient is that of the cross-entropy with the predicted class. At this epsilon, the argmax of
-    ``forward(images + epsilon * sign(gradient))`` first differs.
+    This is the smallest epsilon at which the argmax of ``forward(images + epsilon * sign(gradient))`` differs. The
+    gradient is that of the cross-entropy with the predicted class.
 
     For a misclassified image, a change to any other class counts. The upper end of the search interval doubles until
-    the decision changes; bisection follows. If the decision changes and changes back within one interval [e, 2e], this
-    is not detected. Pixels are not clipped to their range. The result is inf if the decision does not change up to
+    the decision changes; bisection follows. A decision that changes and changes back within one interval [e, 2e] is not
+    detected. Pixels are not clipped to their range. The result is inf if the decision does not change up to
     ``attack_limit``.
     """
     with torch.enable_grad():

@@ -232,7 +232,7 @@ def _column(metric: str, head: str, title: str, digits: int = 2, **more: Any) ->
     return ColumnGroup("", title, (), digits, metric, head=head, **{"paper_digits": digits, **more})
 
 
-#: Column -> its description. A loss at T depends on T, so these losses cannot be ranked over temperatures.
+#: Column -> its description. A loss at T depends on T, so losses at different temperatures are not comparable.
 CHILLING_COLUMNS = {
     "accuracy": _column("accuracy_percent", "accuracy", "in percent"),
     "delta": _column("delta_points", "vs T=1", "accuracy less that of T=1 at the same seed, in points", signed=True),
@@ -242,14 +242,14 @@ CHILLING_COLUMNS = {
     "rounds": _column("rounds", "rounds", "rounds trained until the target is met", 1, paper_digits=0),
     "speedup": _column("speedup", "speed-up", "rounds of T=1 / rounds at the same seed"),
 }
-#: Column of a share, or the first word of the column's name -> largest value of the share.
+#: First word of the name of a column that contains shares -> largest possible value of the share.
 TOPS = {"accuracy": 100.0, "acc": 100.0, "f1": 1.0}
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return a dict from run id to the best accuracy of the T=4 run with equal seed and other settings.
+    """Return a dict from run id to the best accuracy of the T=4 run with the same seed and otherwise the same settings.
 
     If this accuracy is unknown, the value is the reason (text).
     """

@@ -51,7 +51,7 @@ class RowSetting:
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     """Return :func:`run_rows` of ``runs`` with two more columns: ``case`` and ``key`` (a :class:`RowSetting`).
 
-    The frame has one row per seed, ordered by ``cases`` (other cases follow, as requested) and by
+    The frame has one row per seed, ordered by ``cases`` (other cases follow in the order of ``runs``) and by
     :func:`hottest_first`. If the runs of a case evaluate several kinds of models (:func:`variant`), each kind after the
     first becomes a separate case. A learning rate control at T=1 is identical to the T=1 run, so it counts once.
 
@@ -80,5 +80,8 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return the distinct ``keys``, sorted by other settings, then by decreasing temperature, controls last."""
+    """Return the distinct ``keys``, sorted by other settings, then by decreasing temperature.
+
+    A learning rate control follows the other key with the same temperature.
+    """
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))

@@ -69,12 +69,12 @@ class GridColumn:
         return f"{self.structure}_{self.head.replace(' ', '_S')}"
 
 
-#: Name of the row of gains over all algorithms.
+#: Name of the row with the mean gain of clustering over all algorithms.
 UPLIFT = "mean uplift"
 CLUSTERED_HEADS: tuple[str, ...] = ("data set", "algorithm", "clients")
 #: The paper's mean and standard deviation of a cell; None if not printed.
 PrintedPair = tuple[float | None, float | None]
-#: One such pair (mean, standard deviation) per column of the paper's table.
+#: One :data:`PrintedPair` per column of the paper's table.
 PrintedRow = list[PrintedPair] | None
 
 
@@ -193,9 +193,10 @@ def _uplift(
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
     """Return a frame with one row per table cell and seed.
 
-    The frame has the columns of :func:`run_rows`, the row's name (``row``, :func:`row_name`) and the arguments of that
-    name, and ``column`` (a :class:`GridColumn`) with the column's ``key``. For finished runs, a column per weighting in
-    :data:`ACCURACY_WEIGHTINGS` has the accuracy over clients in percent.
+    The frame has the columns of :func:`run_rows`. In addition, ``row`` is the row's name (:func:`row_name`), composed
+    of ``data``, ``algorithm``, ``clients`` and ``other``. ``column`` is the cell's :class:`GridColumn`, and ``key`` is
+    the key of that column. For finished runs, a column per weighting in :data:`ACCURACY_WEIGHTINGS` has the accuracy
+    over clients in percent.
 
     ``algorithms``: method -> the paper's name of the method; other methods keep their names. A vanilla run is requested
     once per support size, but counts once. Rows are ordered by ``cases`` and ``algorithms``, then by number of clients.

@@ -140,7 +140,7 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance between ``points`` and samples of ``client``, and the gradient; both arrays are [K, d].
+    """Return the distance of K ``points`` [K, d] to samples of ``client``, and the gradient at the points, [K, d].
 
     ``config.distance`` selects the kind of distance. Random draws are seeded by ``run`` and ``step``.
     """

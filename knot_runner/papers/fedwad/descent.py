@@ -34,13 +34,13 @@ class Descent:
 
 
 def first_descent(count: int, dimension: int, rng: np.random.Generator) -> Descent:
-    """Return ``count`` points from N(0, I) in R^dimension."""
+    """Return the initial state: ``count`` points drawn from N(0, I) in R^dimension, with zero moments."""
     points = rng.standard_normal((count, dimension))
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
 def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) -> Descent:
-    """Return ``state`` after a step of Adam of size ``lr`` along the negative ``gradient`` of shape [K, d].
+    """Return ``state`` after a step of Adam with learning rate ``lr``, given the ``gradient`` of shape [K, d].
 
     ``count``: the number of the step, counted from 1, which Adam's bias correction uses.
     """

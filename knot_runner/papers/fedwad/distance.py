@@ -43,7 +43,8 @@ def inspect_distance(context: RunContext) -> RunInputs:
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Compute the distance between the samples with FedWaD and exactly, and save the interpolating measures.
 
-    ``measures.safetensors``: ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] after iteration k.
+    ``measures.safetensors`` holds the two samples, ``mu`` [n, d] and ``nu`` [m, d]. After iteration k (0: at the
+    start), the interpolating measure has S points ``xi/<k>`` [S, d] with weights ``weights/<k>`` [S].
     """
     task = inputs.task
     spec = context.settings.task

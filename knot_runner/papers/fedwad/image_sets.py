@@ -37,7 +37,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     Classes are named "set: class", so class names are unique across sets. The task has no test images.
 
     Raises:
-        UserError: The message names the key or file.
+        UserError: A setting is invalid, or a data set cannot be read. The message names the key or file.
     """
     notes: list[str] = []
     files: dict[str, Opened] = {}

@@ -28,8 +28,13 @@ class Spent:
 class DistanceResult(RunResult):
     """One federated Wasserstein distance after K ``iterations``, with the exact distance and the closed form.
 
-    ``sums``, ``values``, ``support`` and ``server_only`` have one value per iteration, shape [K]. If the position t on
-    the geodesic is random, ``server_only`` is empty.
+    These lists have one value per iteration, shape [K]:
+
+    - ``values``: FedWaD's value of the distance
+    - ``sums``: the sum A of distances (Theorem 2)
+    - ``server_only``: the server's estimate without any distance from the clients (Theorem 3); empty if the position t
+      on the geodesic is random
+    - ``support``: the number of points of the interpolating measure
     """
 
     mode: Literal["exact", "approximate"]

@@ -82,7 +82,8 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     The function reads the stages that ``state`` names, and runs inference with the student on the transfer set.
 
     Raises:
-        UserError: The loss cannot be bounded.
+        UserError: The bound is undefined, for example because the run has no held-out examples or too few distinct
+            texts.
     """
     config = context.method
     store = executor.resources.store
@@ -151,7 +152,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
 
 @dataclass(frozen=True)
 class StudentPart:
-    """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
+    """Outputs of student and teachers on the training or held-out part of the transfer set, without duplicate texts.
 
     Attributes:
         q: Probabilities of K teachers for N texts and C labels, shape [N, K, C].

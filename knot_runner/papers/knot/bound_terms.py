@@ -15,13 +15,14 @@ sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, 
 sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ instead of R
 =============== ===================== ===================== ====================================================
 
-R^ is the empirical complexity, computed on the training texts. All terms of a bound have the same form. The loss is
-computed exactly for each text. The loss of the best constant prediction is computed as a lower bound.
+R^ is the empirical complexity, computed on the training texts. The second and third terms of a bound come from the same
+row of the table. The loss is computed exactly for each text. For the loss of the best constant prediction, a lower
+bound is computed.
 
-The Rademacher complexity requires that the class of logit functions is declared; without a class it is infinite. The
-class ``last_layer`` assumes that the encoder was fixed before the texts were seen. The class contains all last layers
-whose weight vectors have at most the norm of the student's longest weight vector. This gives no guarantee for KNOT,
-which trains the encoder on the same texts, so that the norm depends on the texts.
+The Rademacher complexity requires that the class of logit functions is declared; without a declared class, the
+complexity is infinite. The class ``last_layer`` assumes that the encoder was fixed before the texts were seen. The
+class contains all last layers whose weight vectors have at most the norm of the student's longest weight vector. The
+class gives no guarantee for KNOT: KNOT trains the encoder on the same texts, so the norm depends on the texts.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
     """Return the reasons why a bound of ``total`` is vacuous; [] if it is informative.
 
-    The reasons are "C_M" if ``total`` is at least ``diameter``, the largest possible loss, and "constant" if it is at
-    least the argument ``constant``, the loss of the best constant prediction.
+    The reasons are "C_M" if ``total`` is at least ``diameter``, the largest possible loss, and "constant" if ``total``
+    is at least the argument ``constant``, the loss of the best constant prediction.
     """
     limits = {"C_M": diameter, "constant": constant}
     return [name for name, limit in limits.items() if total >= limit]

@@ -21,8 +21,8 @@ from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 from knot_runner.papers.soup.settings import LandscapeSettings
 
-#: Function of a client and its models -> mean loss of each model on the test examples of each of K clients, shape
-#: [models, K]; NaN for clients without test examples.
+#: Function of (client, models of this client). Returns the mean loss of each model on the test examples of each of K
+#: clients, shape [models, K]; NaN for clients without test examples.
 Losses = Callable[[int, Iterable[ClientModel]], Tensor]
 #: Positions on the segment from theta_0 to theta_S at which the loss is measured to find the barrier.
 SEGMENT = [step / 20 for step in range(21)]
@@ -66,7 +66,10 @@ class Plane:
 def plan(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return the requests to fine-tune all clients, and later to repeat this for the drawn clients."""
+    """Return the requests of a round.
+
+    The first rounds fine-tune all clients. The later rounds repeat the fine-tuning of the two drawn clients.
+    """
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
         return finetune.plan(config, state, federation, round)
@@ -88,7 +91,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the total number of rounds."""
+    """Return the number of rounds: the rounds of fine-tuning, and one per checkpoint of the drawn clients."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
@@ -111,7 +114,7 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return, for each drawn client, the losses on the plane as arrays, and the barrier from first to last model."""
+    """Return, for each drawn client, the losses on the plane as arrays, and the barrier from theta_0 to theta_S."""
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):

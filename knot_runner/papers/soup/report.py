@@ -86,8 +86,8 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     """Contours of the loss over the fine-tuning plane of two clients, with a row per client.
 
-    Each row shows the loss on the client's own test examples and on other clients' test examples, with equal weights.
-    The first run with landscapes is drawn.
+    Each row has two panels: the loss on the client's own test examples, and the mean loss over the other clients. The
+    first run with landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)

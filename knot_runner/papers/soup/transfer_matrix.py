@@ -5,9 +5,12 @@ from W_0. lambda [K, K] is learned by gradient descent without momentum on L_k(W
 held-out examples (``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Related methods: FedFomo
 (Zhang et al. 2021), APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
-Round 0 trains all clients. Every later round updates lambda by one step. State: ``theta/weights`` [K, P],
-``theta/buffers`` [K, Q]; ``lambda`` and ``kept/lambda`` [K, K], float64; ``kept/step``, ``kept/loss`` and ``scale``
-[1].
+Round 0 trains all clients. Every later round updates lambda by one step. The state has these arrays for K clients:
+
+- ``theta/weights`` [K, P], ``theta/buffers`` [K, Q]: the P weights and Q buffers of each client's model after round 0
+- ``lambda`` [K, K], float64: the current lambda
+- ``kept/lambda`` [K, K], float64, ``kept/step`` and ``kept/loss`` [1]: the lambda to deploy, its step and its loss
+- ``scale`` [1]: the largest eigenvalue of the updates' Gram matrix (:func:`matrix_step`)
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Return lambda after a step along the negative ``gradient`` [K, K], with the learning rate over ``scale``.
+    """Return lambda after a step along the negative ``gradient`` [K, K], with learning rate ``matrix_lr / scale``.
 
     ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>; the curvature of the loss in lambda is
     proportional to ``scale``.

@@ -35,7 +35,10 @@ from knot_runner.util.files import Facts
 
 
 class Described(Protocol):
-    """The settings of the representation of images (None: pixels) and of texts."""
+    """Settings that determine how examples become points.
+
+    ``encoder``: the autoencoder for images; None: pixels. ``features``: the features of texts.
+    """
 
     encoder: EncoderSettings | None
     features: TextFeatures | None

@@ -160,11 +160,14 @@ class TextStore:
         return TextStore(context, load_tokenizer(context, task))
 
     def put(self, examples: Examples, max_length: int | None = None) -> Ref:
-        """Encode ``examples`` with at most ``max_length`` tokens each (None: ``task.max_length``)."""
+        """Encode ``examples``, store the tokens, and return the reference to the stored tokens.
+
+        Each example has at most ``max_length`` tokens (None: ``task.max_length``).
+        """
         return self._put({"texts": examples.digest}, lambda: examples, max_length)
 
     def put_random(self, bias: BiasSettings) -> Ref:
-        """Encode ``bias.texts`` random texts of ``bias.tokens`` word pieces.
+        """Encode and store ``bias.texts`` random texts of ``bias.tokens`` word pieces each.
 
         Pieces are drawn uniformly, with replacement, from the whole vocabulary, including special and ## pieces, and
         joined by blanks (KNOT App. D.1).

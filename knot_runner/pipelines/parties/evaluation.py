@@ -239,10 +239,10 @@ class FinishedRound:
 
 
 def finished_rounds(context: RunContext, federation: PartyFederation) -> Iterator[FinishedRound]:
-    """Yield every round of the run's method.
+    """Yield every round of a finished run, with the artifacts from the store.
 
     Raises:
-        UserError: A stage is not in the store. The message names the first one.
+        UserError: A stage is not in the store. The message names the first missing stage.
     """
     config = context.method
     method = METHODS[context.method.algorithm]

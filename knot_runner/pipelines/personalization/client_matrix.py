@@ -51,8 +51,8 @@ class ClientMatrix:
 def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
     """Yield the logits of each client's model on ``tests.rows``, shape [N, C], with few models in memory at a time.
 
-    If a model has the same body (all layers except the head) as the first model (FedPer, FedRep), its request says so,
-    and the engine computes the inputs of the head only once.
+    If a model has the same body (all layers except the head) as the first model (FedPer, FedRep), its request states
+    this, so that the engine computes the inputs of the head only once.
     """
     federation = run.federation
 

@@ -1,8 +1,9 @@
 """Personalization after the last round of a federated method, and evaluation of all clients' models at every point.
 
-A point is a time of the personalization, and a mixing weight, at which one model of every client is evaluated. Runs
-that differ only in personalization share the rounds (an artifact, as for clusters). All models of a point are evaluated
-together, and only the numbers of correct predictions stay in memory. Models that may be deployed are stored in files.
+A point is a step of the personalization together with a mixing weight. At each point, one model of every client is
+evaluated. Runs that differ only in personalization share the preceding rounds as an artifact. All models of a point are
+evaluated together, and only the numbers of correct predictions stay in memory. Models that may be deployed are stored
+in files.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class Evidence:
         seeds: The number of complete seeds, counted from seed 0.
         look: The last interim analysis for which enough seeds are complete. The estimate uses the seeds of this
             analysis, or all available seeds if ``look`` is None.
-        bounds: The number of effects that are known only as an upper bound (key -1) or a lower bound (key 1), because a
-            run did not reach its target accuracy.
+        bounds: The numbers of effects that are known only as a bound, because a run did not reach its target accuracy.
+            Key 1 counts lower bounds, and key -1 counts upper bounds.
         one_sided: Whether runs diverged in only one of the two compared groups.
         refused: Whether the runs hold out different shares of the training examples without a stated reason.
     """

@@ -39,18 +39,19 @@ PARTITION = "partition.json"
 #: The files from which measures are resampled.
 RECORDS = (PREDICTIONS, ROUNDS_FILE, PARTITION)
 
-#: Measure -> why it cannot be resampled.
+#: Measure -> the reason why the measure cannot be resampled.
 Problems = dict[Want, str]
 #: Measure -> array of the values on B = ``RESAMPLES`` resamples (a fraction for accuracy).
 Bank = dict[Want, np.ndarray]
 #: The id of a run, the side of the distillation (before or after), and a metric.
 ModelMetric = tuple[str, ModelSide, str]
-#: Test sets with the same name, and the same seed of their resamples -> per model and metric, the columns to sum.
+#: (Name of a test set, seed of its resamples) -> model and metric -> array whose rows are summed over the items of each
+#: resample.
 Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the resampled values of the measures ``wanted``, and for each measure without values the reason.
+    """Return the values of the measures ``wanted`` on resamples, and the reason for each measure without values.
 
     ``runs`` maps run ids to finished runs, whose :data:`RECORDS` must not be damaged.
     """

@@ -77,12 +77,16 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
 #: Ways to average an accuracy over clients.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
-#: Measure of claims -> metric with a different name. A claim's ``loss`` is the loss of logits / T.
+#: Measure of a claim -> the metric that it reads, if their names differ. A claim's ``loss`` is the loss of logits / T
+#: at temperature T.
 STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """Return the measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` in ``result.json``.
+    """Return the measure of ``claim``.
+
+    ``claim.measure`` is the name of a metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` for the key ``a.b`` of
+    ``result.json``.
 
     Raises:
         UserError: The measure is unknown.
@@ -158,7 +162,7 @@ class Reading:
 
     Attributes:
         bound: Whether the number is a lower bound because the target was not reached.
-        lost: Whether the run's record is missing, so that the run's seed does not count as complete.
+        lost: Whether a record or the target is missing. The run's seed then does not count as complete.
     """
 
     value: float | None
@@ -193,7 +197,7 @@ class TargetRounds:
 
 
 def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
-    """Return the learning curves of the federated ``runs`` and their goals under the preset's ``report.target``.
+    """Return the learning curves of the federated ``runs``, and the accuracy that ``report_target`` sets for each run.
 
     The logs of the runs must be undamaged.
 
@@ -218,7 +222,7 @@ class LearningCurve:
     Attributes:
         rows: The log rows of evaluated rounds.
         rounds: The number of rounds.
-        sent: The bytes that server and clients sent in each round, in total.
+        sent: The bytes sent in each round, summed over the server and all clients.
     """
 
     rows: Sequence[LogRow]
@@ -242,8 +246,8 @@ class LearningCurve:
 
         - ``rounds``: the number of rounds. If the target is not reached, the lower bound is one more than the run's
           number of rounds.
-        - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. The additional round of the lower
-          bound costs as much as the cheapest round.
+        - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. If the target is not reached, the
+          lower bound is the sum over all rounds, plus the bytes of the run's cheapest round.
         - ``time``: virtual seconds. The lower bound is the duration of the whole run.
         """
         axis: Literal["round", "clock"] = "round"
@@ -280,7 +284,7 @@ TARGETS: Table[Callable[[RunSet, Mapping[str, LearningCurve]], dict[str, float |
 
 
 def check_target(value: Any) -> float | str:
-    """Return ``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or in TARGETS."""
+    """Return ``report.target`` of a preset. Raises :class:`UserError` if it is neither an accuracy nor in TARGETS."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
     if isinstance(value, str) and value in TARGETS:

@@ -23,7 +23,8 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The number of a run's cell, the numbers of further settings, and the seed.
+#: Key of a run: the number of its cell (a combination of the settings that the claim does not vary), numbers for
+#: further settings, and the seed.
 CellPlace = tuple[float, ...]
 
 
@@ -43,8 +44,8 @@ class EffectPart:
 class Want:
     """A requested measure of a run.
 
-    The measure is a metric of the predictions on the data set ``on`` (or ALL), or an accuracy averaged over clients as
-    ``over`` says.
+    If ``over`` is None, the measure is a metric of the predictions on the data set ``on`` (ALL: all data sets).
+    Otherwise, the measure is an accuracy over clients, averaged in the way that ``over`` names.
     """
 
     run_id: str
@@ -91,7 +92,7 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
     Raises:
-        UserError: Two different runs with the same seed match ``of``, or ``against``.
+        UserError: Two different runs with the same seed match ``of``, or two such runs match ``against``.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -114,7 +115,10 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Return how the held-out shares of an effect's runs differ, unless the claim varies these shares; "" if equal."""
+    """Return a line on the held-out shares in which the runs of an effect differ; "" if no shares differ.
+
+    The line describes the first such effect. Shares that the claim itself varies are ignored.
+    """
     for effect in effects:
         if line := unlike_shares([run.config for run in effect.runs], claim.touched):
             return line

@@ -108,7 +108,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimSettings:
-    """The keys of a preset's ``report:`` that decide its claims.
+    """The keys of a preset's ``report:`` that determine the verdicts on its claims.
 
     Attributes:
         seeds: The planned number of seeds.

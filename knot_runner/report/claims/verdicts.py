@@ -2,12 +2,13 @@
 
 ``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). The p-value is
 divided by the share of the type-I error (5%) that the interim analysis at this number of seeds may spend. Holm's method
-then corrects for the number of claims. Together, the two corrections keep the rate of false verdicts within 5%, over
-all claims and however often seeds are added. No other rule decides a claim: tables and figures only show estimates and
+then corrects for the number of claims. Together, the two corrections keep the rate of false verdicts over all claims
+within 5%, even if seeds are added repeatedly. No other rule decides a claim: tables and figures only show estimates and
 intervals.
 
-If the measure is a number of rounds, effects are ratios and are averaged geometrically. Exchanging the compared groups
-then only inverts the mean, and a single seed with a very large ratio does not dominate the mean.
+Effects are ratios if the measure is the cost of reaching a target accuracy, or if the claim states a ratio. Ratios are
+averaged geometrically. Exchanging the compared groups therefore only inverts the mean, and a single seed with a very
+large ratio does not dominate the mean.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Verdict:
         claimed: The range of the effect that the claim states, as text, such as ``> 0.5``.
         paper: The effect in the paper.
         seeds: The number of seeds from which the effect is computed.
-        more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power. The number is 101
-            if more than 100 seeds are needed or no number suffices, and None if unknown or already decided.
+        more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power. 101 means that
+            more than 100 seeds are needed, or that no number of seeds suffices. None means that the number is unknown,
+            or that the claim is already decided.
         planned: The preset's planned number of seeds.
         look: The number of seeds at the last interim analysis, which gives the verdict; 0 before the first analysis.
         share: The share of the allowed type-I error (5%) that this interim analysis may spend; None before the first
@@ -112,9 +114,10 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return the threshold of a claim's effect, and 1 if the effect must lie above it, -1 if below.
+    """Return a claim's threshold, and the side on which the effect must lie: 1 for above, -1 for below.
 
-    The threshold is in the measure's unit, or a logarithm if effects are ratios.
+    The threshold is in the unit of stored values (a fraction for accuracy). If effects are ratios, the threshold is the
+    logarithm of a ratio.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):

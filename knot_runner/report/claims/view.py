@@ -36,7 +36,7 @@ HOW_TO_READ = (
     "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
 )
-#: Description of intervals that do not include test items.
+#: Basis of an interval that does not cover the variation over test items -> description of the interval.
 OVER_SEEDS = {
     "seeds": "Over seeds only",
     "seeds, not the test items that they share": "Over seeds only, for these test items: other items would move all "
@@ -48,9 +48,9 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     """Return the effect, the interval, the paper's effect, and the number of additional seeds as texts.
 
     The effect has the form ``+2.18 points``, or "-" if it is missing, and the interval ``[+1.96, +2.40]``. With two
-    seeds, an interval that contains the value of no effect is uninformative, and a note replaces it. The number of
-    additional seeds that would decide the claim is approximate: ``4`` or ``more than 100``. Other missing values are
-    "".
+    seeds, an interval that contains "no effect" (0 for a difference, 1 for a ratio) is uninformative, and a note
+    replaces the interval. The number of additional seeds that would decide the claim is approximate: ``4`` or ``more
+    than 100``. Other missing values are "".
     """
     texts = []
     for value in (verdict.effect, verdict.low, verdict.high, verdict.paper):
@@ -158,7 +158,7 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return (number of the claim from 1, verdict) for each claim whose runs the command requests."""
+    """Return pairs (number of the claim, counted from 1; verdict) for the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

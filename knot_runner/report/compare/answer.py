@@ -33,7 +33,7 @@ from knot_runner.util.errors import UserError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-#: States of runs without numbers. Each state that occurs has a column.
+#: States of runs that have no numbers. Each state that occurs has a column with the number of runs in this state.
 WITHOUT = ("diverged", "failed", "damaged", "different data", "different version", "unfinished")
 #: Count of runs -> heading of the column, if it differs from the name of the count.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
@@ -56,7 +56,7 @@ def compare_runs(
         by: Settings that define the rows; None selects the settings that distinguish the runs.
         measures: Measures to show; () selects common measures, see :func:`measures_of`.
         best: The measure that selects the best candidate: ``KEY``, ``min:KEY``, ``max:KEY``, or "" for no selection.
-        over: The searched settings: runs of one row that differ in these settings are candidates.
+        over: The searched settings. Within a row, each combination of their values is a candidate.
         sort: The column that sorts the rows, or "".
 
     Raises:

@@ -1,6 +1,7 @@
 """Selection of the best value of searched settings.
 
-Each value is a candidate. Candidates are compared by their means over seeds, with the same seeds for all.
+Each combination of values is a candidate. Candidates are compared by their means over seeds, with the same seeds for
+all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A selection rule: choose the value of ``over`` with the best mean of ``measure``."""
+    """A selection rule: choose the values of the settings ``over`` with the best mean of ``measure``."""
 
     measure: str
     better: Direction
@@ -54,8 +55,8 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     """Return the settings that define the table rows, and the settings that are searched within a row.
 
-    If ``by`` is None, the rows are defined by the settings that distinguish the runs and are not searched. If
-    ``method.name`` is searched, the method settings in which runs of one method differ are searched as well.
+    If ``by`` is None, rows are defined by all settings that distinguish the runs, except the searched settings. If
+    ``method.name`` is searched, the search includes the method settings that distinguish candidates of one method.
 
     Raises:
         UserError: No row has several candidates to select from.
@@ -83,7 +84,8 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
     """Return a small set of the ``differing`` settings that distinguishes the runs.
 
-    The set excludes the seed, the settings in ``less``, and all settings that a name in ``less`` selects.
+    The set excludes the seed and the settings in ``less``. For each group name in ``less`` (``method.name``), it also
+    excludes all other settings of the group (``method.mu``).
     """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
@@ -99,10 +101,12 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
 
     Returns:
         The finished runs of the best candidates at the compared seeds, and a frame of counts by row. ``n`` is the
-        number of these runs, ``settings`` the number of candidates, and ``fit`` the number of eligible candidates.
+        number of these runs, ``settings`` the number of candidates, and ``fit`` the number of eligible candidates. The
+        compared seeds are the most common set of seeds among the candidates of a row. A candidate is eligible if it has
+        the measure at all compared seeds.
 
     Raises:
-        UserError: The measure has values of several kinds in one row.
+        UserError: In one row, the values of the measure are of several kinds (see :func:`variant`).
     """
     import pandas as pd
 

@@ -18,7 +18,7 @@ from knot_runner.results import SEVERAL_MACHINES
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A line names at most this number of settings, and of values of a setting, and counts the others.
+#: Maximum number of settings in a line, and of values per setting. The line counts the others.
 _MAX_NAMED = 4
 
 

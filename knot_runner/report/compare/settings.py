@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
     from knot_runner.report.frame import RunSet
 
-#: Keys that name a choice. Differences are described by these keys first, then by group, with shallow keys first.
+#: Keys that name the choice in a group. Lists of differing keys begin with these keys. Other keys follow by group
+#: (:data:`ORDER`); within a group, keys with fewer dots come first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
 #: Keys that are shown whenever runs differ in these keys, even if other keys already distinguish the runs.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 SEED = "seed"
-#: Larger numbers, including infinity, are compared as text.
+#: Largest number that is compared as a number. Larger numbers, including infinity, are compared as text.
 MAX_PLAIN = 1e300
 #: An error lists at most this number of values, and counts the others.
 MAX_VALUES = 12
@@ -184,7 +185,7 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """Return the table row of each run, counted from 0.
 
-    Runs with equal ``keys`` share a row, and rows are sorted by values.
+    Runs with equal values of ``keys`` share a row, and rows are sorted by these values.
     """
     import pandas as pd
 

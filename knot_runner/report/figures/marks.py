@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CONFUSION = "confusion"
 #: Maximum number of columns of a heat map that has numbers in the cells.
 MOST_WRITTEN = 12
-#: Total width of the bars at a position, and the number of letters that fit into an inch.
+#: Total width of the bars at a position (neighboring positions have distance 1), and the number of letters per inch.
 BARS = 0.8
 LETTERS_PER_INCH = 7.0
 #: Format of percentages.

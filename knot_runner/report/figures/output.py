@@ -94,7 +94,7 @@ def parse_width(text: str) -> float:
 
 
 def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:
-    """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix.
+    """Write ``figure`` in each format of :func:`current_output`. The format replaces the suffix of ``path``.
 
     Each file is written atomically. On a screen, the title is above and the notes are below the panels.
     """

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: Key -> label of the axis, and the factor from stored to drawn values. The changes are due to the server's
-#: aggregation: the models of participants are compared before and after the aggregation, and those of other clients
-#: with the server's last model.
+#: Key -> label of the axis, and the factor from stored to drawn values. The changes compare accuracy after a round with
+#: an earlier accuracy: for participants, the accuracy after their own training in this round; for other clients, the
+#: accuracy after the previous round.
 AXIS_LABELS = {
     "round": ("rounds trained", 1.0),
     "clock": ("virtual time (s)", 1.0),
@@ -82,10 +82,10 @@ class PlotRequest:
     Attributes:
         x: One of :data:`PROGRESS`, a setting or a measure.
         y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
-        by: Settings, separated by commas; each combination of values is a line or color. None: all that differ.
+        by: Settings (comma-separated); each combination of values has a line or color. None: all that distinguish runs.
         row, col: A setting; the figure has one panel for each value of the setting, in rows or in columns.
         smooth: The window of the running mean over rounds: a number of rounds or, if below 1, a share of all rounds.
-        mark: The kind of plot, by default a curve if ``x`` is progress, bars if a setting, points if a measure.
+        mark: The kind of plot. Default: a curve if ``x`` is in PROGRESS, bars if it is a setting, points if a measure.
     """
 
     x: str = "round"
@@ -103,7 +103,7 @@ class PlotRequest:
 
 
 def plotted(request: PlotRequest) -> Callable[..., list[str]]:
-    """Return the preset figure that ``request`` describes."""
+    """Return a figure for presets, as :func:`figure_of` returns it, that draws ``request``."""
 
     @figure_of(one_task=False, reads=(ROUNDS_FILE,))
     def figure(runs: list[Run]) -> Drawing:

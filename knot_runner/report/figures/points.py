@@ -83,7 +83,7 @@ def column_of(name: str, points: pd.DataFrame) -> str:
 
 
 def labels_of(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return one label per run, the values of ``keys`` as text; labels are categories in the order of the values."""
+    """Return one label per run, the values of ``keys`` as text, as a pandas categorical in the order of the values."""
     import pandas as pd
 
     short = short_names(keys)

@@ -10,8 +10,9 @@ from knot_runner.report.figures.plot import PlotRequest, plotted
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
-#: Name -> function(jobs, path, notes=(), command="") that returns lines, made by ``style.figure_of``. A plug-in adds a
-#: figure by ``FIGURES["name"] = function``. ``report.kind`` and ``report.figures`` of a preset then accept the name.
+#: Name -> figure. ``style.figure_of`` creates figures: functions of (jobs, path, notes=(), command="") that return
+#: lines. A plug-in adds a figure by ``FIGURES["name"] = function``. ``report.kind`` and ``report.figures`` of a preset
+#: then accept the name.
 FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
     "plot": plotted(PlotRequest()),
 }, lambda where, figure: checked(where, figure, lambda lines, *_: unlike(lines, list, "a list of lines")),

@@ -211,7 +211,8 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
 def label_colors(labels: ClassNames) -> list[Any]:
     """Return one color per class.
 
-    If the classes lie on a scale (as for sentiment), so do the colors. Otherwise, the colors differ strongly.
+    If the classes have positions on a scale (as for sentiment), the colors follow the order of the positions.
+    Otherwise, the colors differ strongly.
     """
     points = np.asarray(labels.coordinates, dtype=float)
     return list(map(nth_color, range(len(points)))) if points.shape[1] != 1 else scale_colors(points[:, 0])

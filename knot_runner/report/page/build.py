@@ -30,7 +30,8 @@ from knot_runner.util.processes import temporary_folder
 if TYPE_CHECKING:
     from jinja2 import Template
 
-#: Provenance keys of a result. Results that differ in one of these keys may differ in rounding or more.
+#: Provenance keys of a result. If one of these keys differs, the numbers of two results may differ by rounding, or by
+#: more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
 JOB_STATES = ("done", "diverged", "failed", "damaged", "different data", "different version", "running", "missing")
@@ -85,9 +86,10 @@ class Page:
         verdicts: The verdicts on all claims of the preset.
         unjudged: The reason why no verdict on the claims could be computed, or "".
         settings: A dict from dotted key to the distinct values of this setting over the jobs.
-        versions: A dict from provenance key (such as the code version) to one value per distinct combination of all
-            provenance keys.
-        version_counts: The number of runs with each of these combinations, most frequent first.
+        versions: A dict from provenance key (such as the code version) to a list of values. The i-th values of all
+            lists form the i-th distinct combination.
+        version_counts: The number of runs with the i-th combination. Combinations are sorted by this number, largest
+            first.
     """
 
     request: PageRequest
@@ -210,7 +212,7 @@ def render_page(page: Page, folder: Path | None = None) -> str:
     """Return ``page`` as HTML.
 
     Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder`` is the folder of the
-    page, from which the page links to run folders. Without ``folder``, runs have no links.
+    page; links to run folders are relative to this folder. Without ``folder``, runs have no links.
     """
     links = {}
     for run, _ in page.jobs:

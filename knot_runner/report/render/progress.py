@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-#: The rate is measured over the last this many seconds; longer than a slow round or a short job.
+#: The rate is measured over this period, in seconds. The period is longer than a slow round or a short job.
 RATE_SECONDS = 600.0
 
 
@@ -29,7 +29,7 @@ class _Rate(ProgressColumn):
 
 
 def progress_bars(console: Console) -> Progress:
-    """Return the live view of tasks with a field ``text``, shown only if ``console`` is a terminal."""
+    """Return progress bars for tasks with a field ``text``. The bars are shown only if ``console`` is a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),

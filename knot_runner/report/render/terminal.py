@@ -23,7 +23,7 @@ from knot_runner.report.render.text import caption, cell_texts, plain, short_lin
 DIM = "dim"
 #: Width of output that is not a terminal; larger than every table, so that no table is wrapped.
 PIPE_WIDTH = 1000
-#: Width at which the full width of a grid is measured.
+#: Width of the console in which the full width of a grid is measured; no grid is wider.
 WIDEST_GRID = 10_000
 #: Width at which a text below a number is wrapped; larger than every interval.
 NARROW_CELL = 16

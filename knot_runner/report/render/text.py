@@ -110,8 +110,9 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return three texts for a table cell: mean, interval and the paper's number.
 
     The mean is ``div.`` if no run finished and some diverged, and ``-`` if there are no runs. The interval has the form
-    ``±0.010``; without an interval, the standard deviation has the same form, or the text is "". The paper's number is
-    in parentheses, with the digits and the standard deviation that the paper prints; "" without such a number.
+    ``±0.010``. Without an interval, the second text is the standard deviation in the same form, or "" if it is unknown.
+    The paper's number is in parentheses, with the digits and the standard deviation that the paper prints. If the paper
+    has no such number, the third text is "".
     """
     value = cell.text or "-"
     interval = ""
@@ -204,7 +205,10 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """Return the prefix and factor for amounts up to ``largest``, with one to three digits before the decimal point."""
+    """Return the prefix for amounts up to ``largest``, and its factor.
+
+    ``largest`` divided by the factor has one to three digits before the decimal point.
+    """
     step = sum(abs(largest) >= 1000**power for power in range(1, len(PREFIXES)))
     return PREFIXES[step], 1000.0**step
 

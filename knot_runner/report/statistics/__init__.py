@@ -1,7 +1,7 @@
 """All statistical procedures of reports, with their sources.
 
-- ``intervals``: Student's t interval over seeds, and the shifted percentile bootstrap.
-  Also intervals clipped to the range of a share, and test items drawn with replacement (the same draws for all runs).
-- ``effects``: an effect over seeds and test items, with its interval, p-value and power. Control of false verdicts:
-  Holm's correction and alpha spending. Number of further seeds needed for a verdict.
+- ``intervals``: Student's t interval over seeds, intervals clipped to the range of a share, and the bootstrap's draws
+  of test items with replacement, which are the same for all runs.
+- ``effects``: the interval, p-value and power of an effect over seeds and test items; the control of false verdicts by
+  Holm's correction and alpha spending; and the number of further seeds that a verdict needs.
 """

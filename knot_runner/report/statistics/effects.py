@@ -1,24 +1,24 @@
 """Uncertainty of an effect over seeds and test items: bootstrap of the items, Student's t over the seeds.
 
-With two to five seeds, a percentile bootstrap cannot leave the range of the seeds. In simulations, its 95% interval
-covers 51% with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279). Student's t
-over the seeds treats the seeds as independent, although all share the same test items. Its interval covers 67% with
-five seeds if seeds and item sets have equal variance.
+With two to five seeds, a percentile bootstrap cannot leave the range of the seeds. In simulations, the coverage of its
+95% interval is 51% with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279).
+Student's t over the seeds treats the seeds as independent, although all share the same test items. The coverage of its
+95% interval is 67% with five seeds if seeds and item sets have equal variance.
 
 The variance of the mean therefore has two parts. The first part is s^2 / n over n seeds with sample variance s^2. The
-second part is common to all seeds, which share their test items: the covariance of the seeds' effects when the items
-are resampled. The squares of the two half-widths are added (as in Zou & Donner 2008). The interval is at least as wide
-as the interval over items alone. The simulated coverage of 95% intervals is 95.0% to 99.1%, for two to ten seeds and
-any share of the items (``test_intervals``).
+second part is common to all seeds, because they share their test items. It is the covariance of the seeds' effects when
+the items are resampled. The squares of the two half-widths are added (as in Zou & Donner 2008). The interval is at
+least as wide as the interval over items alone. The simulated coverage of 95% intervals is 95.0% to 99.1%, for two to
+ten seeds, whatever share of the variance is due to the items (``test_intervals``).
 
 Error control: neither the number of claims nor interim analyses increase the rate of false verdicts. The p-values of
 several claims are corrected by Holm's method. A preset fixes a number of seeds n in advance (``report.seeds``).
 Verdicts are given only at n, 2 n, 4 n, ... seeds, and use the seeds 0, 1, 2, ..., so that no seed can be selected.
 
 The allowed rate of false verdicts (type-I error) is 5%. The first analysis may spend two thirds of this error, and each
-further analysis two thirds of the rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts
-stay within 5% for any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983). Most of the
-error is spent at the planned number, where most studies end.
+further analysis two thirds of the remaining error. The shares 2/3, 2/9, 2/27, ... add up to one. By the union bound,
+false verdicts stay within 5% for any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983).
+Most of the error is spent at the planned number of seeds, where most studies end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 
 from knot_runner.report.statistics.intervals import LEVEL, MAX_SEEDS, normal_quantile, student_quantile
 
-#: Quantile levels at which the standard deviation over further seeds is evaluated.
+#: Quantile levels of the sample standard deviation in a repeated study, over which :func:`power` averages.
 SPREADS = (np.arange(100) + 0.5) / 100
 
 
@@ -42,7 +42,7 @@ class EffectEstimate:
     Attributes:
         spread: The standard deviation over seeds; None for one seed.
         shared: The part of the mean's variance that is due to common test items, and that more seeds do not reduce.
-        items: The variance due to test items alone.
+        items: The part of the mean's variance that remains if the seeds are fixed and only the test items vary.
     """
 
     effect: float

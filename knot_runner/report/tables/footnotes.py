@@ -98,7 +98,7 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield lines on the data sets over which ALL is computed, if runs differ in these sets, or differ from the paper.
+    """Yield lines if ALL covers different data sets in different runs, or fewer data sets than in the paper.
 
     ``measured`` has the data sets of each run.
     """
@@ -123,7 +123,7 @@ def cited(table: PrintedTable | None) -> Iterator[str]:
 
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a line if the data of a case have other classes than the paper's, or less than half as many images."""
+    """Return a line if a case differs from the paper in the number of classes, or has less than half of its images."""
     if not table or case not in table.cases:
         return []
     theirs = table.cases[case]
