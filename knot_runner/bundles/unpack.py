@@ -61,7 +61,7 @@ class BundledRun:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
@@ -107,7 +107,7 @@ def _unpack(path: Path, archive: BinaryIO, temporary: Path) -> list[str]:
         name, size = header
         member = _MEMBER.fullmatch(name)
         if not member:
-            raise ValueError(f"its member {name!r} is not TASK/METHOD/RUN-ID/FILE")
+            raise ValueError(f"its member {name!r} does not have the form TASK/METHOD/RUN-ID/FILE")
         sizes.append(size)
         if problem := too_much(len(sizes), sum(sizes)):
             raise UserError(problem, path)

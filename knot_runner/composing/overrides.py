@@ -76,8 +76,8 @@ def _parsed(argument: str) -> Override:
         raise _unreadable(argument)
     key = override.key_or_group
     if is_hydras(key) and key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
-        hint = f"It reads {LAUNCHER_GROUP}, {LAUNCHER}.* and {BATCH}"
-        raise UserError("knot-runner does not read this key of Hydra", key, hint=hint)
+        hint = f"The supported keys are {LAUNCHER_GROUP}, {LAUNCHER}.* and {BATCH}"
+        raise UserError("Hydra key not supported", key, hint=hint)
     if key in GROUPS:
         _check_names(override, message_text(argument))
     return override

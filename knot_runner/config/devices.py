@@ -93,10 +93,10 @@ def is_host(name: str) -> bool:
 
 
 def device_names() -> list[str]:
-    """Return the values that ``hardware.device`` accepts. In ``cuda:N``, N is the number of a device, from 0."""
-    return ["auto", *DEVICES, *(f"{name}:N" for name in DEVICES if DEVICES[name].numbered)]
+    """Return the values that ``hardware.device`` accepts; in ``cuda:0``, 0 stands for the number of any device."""
+    return ["auto", *DEVICES, *(f"{name}:0" for name in DEVICES if DEVICES[name].numbered)]
 
 
 def is_device(name: str) -> bool:
     """Return whether ``hardware.device`` accepts ``name``."""
-    return re.sub(r":\d{1,4}$", ":N", name) in device_names() and ":N" not in name
+    return re.sub(r":\d{1,4}$", ":0", name) in device_names()

@@ -63,7 +63,7 @@ class DataFolder:
     def file(self, path: Path) -> Path:
         """Check and return ``path``. Raises :class:`UserError` if ``path`` is not a file or the checksum is wrong."""
         if not path.is_file():
-            raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
+            raise UserError("expected a file, got a folder" if path.is_dir() else "file not found", path)
         self.check(path)
         return path
 

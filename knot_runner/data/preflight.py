@@ -83,7 +83,7 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     problems = []
     for problem, count in missing.items():
         which = "all" if count == len(jobs) else f"{count} of"
-        problems.append(f"{problem} ({which} {len(jobs)} jobs)" if len(jobs) > 1 else problem)
+        problems.append(f"{problem}. This affects {which} {len(jobs)} jobs" if len(jobs) > 1 else problem)
     known = task_names(data_sets())
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
-    return f"{'; '.join(problems)}. Run '{command}' to see which files are needed and where to get them"
+    return f"{'. '.join(problems)}. Run '{command}' to see which files are needed and where to get them"

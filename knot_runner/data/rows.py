@@ -96,7 +96,7 @@ def read_table(
         raise UserError(f"expected rows={expected}, got {read}. The file is truncated or from another data set", source)
     if unseen:
         column = min(unseen)
-        raise UserError(f"column '{column}' not found. Check columns and where{nearest(column, known)}", source)
+        raise UserError(f"column '{column}' not found{nearest(column, known)}. Check 'columns' and 'where'", source)
     if dropped and not rows:
         raise UserError(f"none of the {read} rows has text. Check columns.text and columns.pair", source)
     if not rows:

@@ -39,9 +39,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(
-            f"a split of {count} rows at the set share leaves one part empty. Use another share or more rows", key
-        )
+        raise UserError(f"splitting {count} rows leaves one part empty. Use another share or more rows", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
@@ -201,7 +199,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
         UserError: There are too few images.
     """
     if images.users is None:
-        kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
+        kept, taken = cut_splits(images.labels, share, seed, f"task.holdout={share}")
     else:
         is_taken = _sample_each(images.users, share, seed)
         kept = np.flatnonzero(~is_taken)

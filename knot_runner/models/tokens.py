@@ -104,7 +104,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
 def _check_words(source: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
-        raise UserError(f"{source}: not a BERT vocabulary (no {', '.join(missing) or 'initial [PAD]'})", "model.vocab")
+        raise UserError(f"{source}: not a BERT vocabulary (no {', '.join(missing) or '[PAD] as id 0'})", "model.vocab")
 
 
 def _file_tokenizer(file: Path) -> Tokenizer:

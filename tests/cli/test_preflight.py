@@ -105,4 +105,4 @@ def test_missing_data_returns_none_without_local_files(overrides):
 def test_no_data_omits_data_set_for_own_task(tmp_path):
     (job,) = compose(["task=mnist", "task.name=mine", "task.source=local", f"paths.data_dir={tmp_path}"])
     line = no_data([job.settings, job.settings])
-    assert re.search(r"\(all 2 jobs\). Run 'knot-runner data' to see which files are needed", line)
+    assert re.search(r"This affects all 2 jobs\. Run 'knot-runner data' to see which files are needed", line)

@@ -164,7 +164,7 @@ def training_values(config: Config, kind: str) -> Config:
             f"{BLOCKS.get(key, key)} on {' and '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"the training has no settings for this method and task. It has settings for {', for '.join(has)}"
+        why = f"this training supports only {'; '.join(has)}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
@@ -250,7 +250,8 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     if method.personalization is None:
         return
     if getattr(settings.training, "stop_at_target", False):
-        raise UserError("personalization starts from the model of the last round. Use false", "training.stop_at_target")
+        problem = "not supported with personalization, which starts from the model of the last round. Use false"
+        raise UserError(problem, "training.stop_at_target")
     if getattr(method.personalization, "shares_models", False) and architecture_settings(method):
         problem = f"{method.personalization.kind} averages the clients' models, but method.models have different"
         raise UserError(f"{problem} architectures. Use finetune or soup", "method.personalization.kind")
@@ -264,9 +265,9 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
     """
     kind = model["kind"]
     if settings.on_images != (kind in NETWORK_SETTINGS):
-        why = "one is for texts and the other for images"
-        hint = f"Use a model such as {'cnn_32' if settings.on_images else 'bert_mini'}"
-        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", why, hint)
+        inputs, example = ("images", "cnn_32") if settings.on_images else ("texts", "bert_mini")
+        why = f"the model does not accept {inputs}"
+        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", why, f"Use a model such as {example}")
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(kind, ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec

@@ -91,7 +91,7 @@ class Pairs(_Clients):
             require(
                 all(self.groups) and len(set(flat)) == len(flat),
                 "groups",
-                "each group must have a class, and each class must be in at most one group",
+                f"expected nonempty groups that share no class, got {self.groups}",
             )
         problem = f"expected at least two clients for each of {groups} groups, got {self.num_clients} in total"
         require(self.num_clients >= 2 * groups, "num_clients", problem)
@@ -137,7 +137,7 @@ class PartyShares:
         require(
             total < 1,
             "transfer",
-            f"server + transfer = {total:g}, but the clients need a part of the images. Use a sum below 1",
+            f"server + transfer = {total:g} leaves no images for the clients. Use a sum below 1",
         )
 
 

@@ -77,6 +77,6 @@ class UserPrivacySettings:
         elif isinstance(settings.partition, Centralized):
             why = "user-level privacy needs at least two clients"
             other = "partition"
-            hint = ""
+            hint = "Use privacy=null or another partition"
         if why:
             raise settings.misfit("privacy", other, why, hint)

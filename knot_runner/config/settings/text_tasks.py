@@ -47,7 +47,7 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
     if not isinstance(missing, list):
         return
     for name in missing:
-        problem = f"no data set or file that may be missing is called {name!r}{nearest(name, known)}"
+        problem = f"{name!r} is not a data set or file that may be missing{nearest(name, known)}"
         require(name in known, "missing", problem)
 
 
@@ -138,10 +138,10 @@ class LocalSource:
     delimiter: str = ","
 
     def __post_init__(self) -> None:
-        problem = f"expected one character (for example a comma, semicolon or tab), got {self.delimiter!r}"
+        problem = f"expected one character, such as ',' or ';' (no space, quote or line end), got {self.delimiter!r}"
         require(len(self.delimiter) == 1 and self.delimiter not in '"\r\n ', "delimiter", problem)
         is_read = self.format == "csv" or self.delimiter == ","
-        require(is_read, "delimiter", "only format=csv has a delimiter. Remove it")
+        require(is_read, "delimiter", "supported only with format=csv. Remove this key")
 
 
 @dataclass

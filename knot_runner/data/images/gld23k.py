@@ -70,7 +70,7 @@ def _add_rows(rows: _Rows, folder: DataFolder, entry: str, classes: int, *wanted
         if image in rows:
             raise UserError(f"image {name} is repeated", where)
         if not image.is_file():
-            raise UserError(f"file not found, but {where} lists it", image)
+            raise UserError(f"file not found, but listed in {where}", image)
         rows[image] = record.get(USER, ""), int(label)
 
 

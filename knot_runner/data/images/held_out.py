@@ -201,8 +201,8 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
     wanted = shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"the images have {channels} channels, but task.shape has {wanted}. Only 1 (gray) and 3 (color) channels "
-            "can be converted to each other",
+            f"the images have {channels} channels, but task.shape has {wanted}. Only conversions between 1 (gray) "
+            "and 3 (color) channels are supported",
             "transfer.shape",
         )
     if pixels.shape[1:] == shape and pixels.dtype == reference.dtype:

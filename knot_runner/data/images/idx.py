@@ -58,7 +58,7 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         if len(head) >= 4 and magic != MAGIC[kind]:
             raise UserError(f"begins with {magic:#010x}, but a file of {kind} begins with {MAGIC[kind]:#010x}", path)
         if len(head) < head_bytes:
-            raise UserError(f"ends within the first {head_bytes} bytes", path)
+            raise UserError(f"truncated within the header of {head_bytes} bytes", path)
         shape = struct.unpack(f">{sizes}I", head[4:])
         wanted = math.prod(shape)
         named = sides(shape)

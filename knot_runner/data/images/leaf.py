@@ -96,11 +96,9 @@ def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[t
         raise UserError("not LEAF JSON. Expected the lists 'users' and 'num_samples' and the object 'user_data'", path)
     for name in users:
         if not isinstance(name, str):
-            raise UserError(f"'users': expected names of writers as strings, got {name!r:.40}", path)
+            raise UserError(f"each name in 'users' must be a string, got {name!r:.40}", path)
     if len(set(users)) < len(users) or set(users) != data.keys():
-        raise UserError(
-            f"expected the same distinct names in 'users' (has {len(users)}) and 'user_data' (has {len(data)})", path
-        )
+        raise UserError("'users' must list each key of 'user_data' exactly once", path)
     if len(counts) != len(users):
         raise UserError(f"'users' has length {len(users)}, but 'num_samples' has length {len(counts)}", path)
     for name, count in zip(users, counts, strict=True):

@@ -199,7 +199,7 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
     present = np.flatnonzero(sizes)
     count = min((len(present) + 1) // 2, clients // 2)
     if count < 2:
-        raise UserError("requires at least three classes", "partition=pairs")
+        raise UserError(f"requires three or more classes, got {len(present)}. Use another partition", "partition=pairs")
     return [group.tolist() for group in np.array_split(present, count)]
 
 

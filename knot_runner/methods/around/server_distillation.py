@@ -50,7 +50,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
         return method
     if method.fold is None and method.fold_each is None:
         raise UserError(
-            f"algorithm={config.algorithm} has no aggregation on the server after which to distill. Use null",
+            f"not supported by method.algorithm={config.algorithm}, which aggregates nothing on the server. Use null",
             "method.server_distillation",
         )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))

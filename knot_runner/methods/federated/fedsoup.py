@@ -50,8 +50,8 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     without = [clients[number].name for number in federation.numbers if not len(clients[number].valid)]
     if without:
         raise UserError(
-            f"clients without held-out examples to select their soup on: {len(without)} (the first is {without[0]}). "
-            "Use 0.2, or more examples per client",
+            f"no held-out examples to select soups for {len(without)} of {len(federation.numbers)} clients (first: "
+            f"{without[0]}). Use 0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)

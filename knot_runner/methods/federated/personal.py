@@ -34,7 +34,9 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     """
     if not federation.layout.mask("body").any():
         raise UserError(
-            f"{config.algorithm} shares all layers except the head. Use at least one hidden layer", "model.hidden"
+            f"{config.algorithm} shares all layers except the head, but the model has no other layer. Use at least one "
+            "hidden layer",
+            "model.hidden",
         )
     epochs = federation.training.local_epochs
     if isinstance(config, FedRepSettings) and (config.head_epochs or 0) >= epochs:

@@ -106,7 +106,8 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(local, root)
     if gone and len(gone) < len({*local.train, *local.test}):
         raise UserError(
-            f"file not found (data set {name}), but others of {name} exist. Add the file, or remove the others", gone[0]
+            f"file not found (data set {name}), but other files of {name} exist. Add this file, or remove the others",
+            gone[0],
         )
     if gone and name not in settings.may_be_missing:
         raise UserError(f"file not found (data set {name}). To run without {name}, use task.missing=[{name}]", gone[0])

@@ -54,7 +54,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
         raise UserError(f"there is only one data set, {partition.names[0]}. Use at least two", key)
     if len(partition.names) > MAX_LABELS:
         raise UserError(
-            f"method=dataset_distance records all pairs of at most {MAX_LABELS} clients, got {len(partition.names)}",
+            f"method=dataset_distance supports at most {MAX_LABELS} clients, got {len(partition.names)}",
             "partition.num_clients",
         )
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)

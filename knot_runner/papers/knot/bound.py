@@ -59,7 +59,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     config = context.method
     settings = context.settings
     if not isinstance(config, KnotSettings):
-        raise UserError(f"expected a run of KNOT with a student, got {settings.method.name}", context.folder)
+        raise UserError(f"expected a run of KNOT with a student, got method={settings.method.name}", context.folder)
     if result.status != "done":
         raise UserError("the run diverged, so it has no student", context.folder)
     load_plugins(settings.plugins)

@@ -143,7 +143,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
         if has.get(name) != wanted[name]:
             raise UserError(
                 f"{run} has task.{name}={has.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
-                "with the same task settings. Another run may have been trained on the student's test examples"
+                "with the same task settings. Otherwise, the teacher's training set may contain test examples"
             )
 
 

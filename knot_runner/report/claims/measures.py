@@ -101,8 +101,9 @@ def measure_of(claim: Claim) -> ClaimMeasure:
         raise UserError(f"claim {claim.text!r}: unknown measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
     over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
     if claim.over is not None and (name not in over_clients or claim.over not in OVER):
-        only = f"'over' requires measure {', '.join(over_clients)}, and must be one of {', '.join(OVER)}"
-        raise UserError(f"claim {claim.text!r}: {only}")
+        both = f"over={claim.over} and measure={name} cannot be combined"
+        fix = f"Use one of {', '.join(OVER)} with measure={' or '.join(over_clients)}"
+        raise UserError(f"claim {claim.text!r}: {both}", hint=fix)
     computed = computed_metrics()
     if claim.against == BEFORE and name not in computed:
         raise UserError(f"claim {claim.text!r}: before distillation, only these are measured: {', '.join(computed)}")
@@ -152,7 +153,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 
 def _unmeasured(claim: Claim) -> UserError:
-    over = f" averaged over clients with over={claim.over}" if claim.over else ""
+    over = f" with over={claim.over}" if claim.over else ""
     return UserError(f"claim {claim.text!r}: the runs do not record the measure {claim.measure}{over}")
 
 

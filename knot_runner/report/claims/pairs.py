@@ -163,7 +163,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: 'of' or 'against' matches two runs of one seed. Add {unlike} to select one"
+                f"claim {claim.text!r}: 'of' or 'against' matches two runs with equal seeds. Add {unlike} to select one"
             )
     return by_place
 

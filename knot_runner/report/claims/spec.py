@@ -65,7 +65,7 @@ class Claim:
             require(known, "expect", f"expected one of {', '.join(NUMBER_KEYS)} with a number, got {expect}")
             is_above = min(expect.values()) > 0 or not self.logs
             require(is_above, "expect", "expected a number above 0 for ratios, rounds and bytes")
-            require(not self.by, "by", "not allowed if 'expect' has a number. Remove it")
+            require(not self.by, "by", "not allowed if 'expect' has a number. Remove 'by'")
             (word,) = expect
         else:
             word = expect
@@ -80,14 +80,14 @@ class Claim:
         require(
             (word in ("rises", "falls")) == bool(self.trend),
             "expect",
-            f"got {word!r}. Use 'rises' or 'falls' if 'trend' is set, and another value if it is not",
+            f"expected 'rises' or 'falls' if and only if 'trend' is set, got {word!r}",
         )
         require(
             (word in ("above", "below")) == (alone and not self.trend),
             "expect",
-            f"got {word!r}. Use 'above' or 'below' if 'against' is not set, and another value if it is",
+            f"expected 'above' or 'below' if and only if 'against' is not set, got {word!r}",
         )
-        require(alone or not self.trend, "trend", "a trend compares runs of one side only. Remove 'against'")
+        require(alone or not self.trend, "trend", "cannot be combined with 'against'. Remove one of the two")
         require(
             not (self.by and self.logs),
             "by",

@@ -46,7 +46,7 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     better = senses.get(sense) or direction(key)
     if better is None:
         raise UserError(
-            f"whether larger or smaller is better is unknown. Use --best=max:{name} or --best=min:{name}",
+            f"unknown whether larger or smaller values are better. Use --best=max:{name} or --best=min:{name}",
             f"--best={text}",
         )
     return Rule(key, better, over)
@@ -77,7 +77,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("no row has several values of these settings to select from", "--over")
+        raise UserError("each row has only one value of these settings, so there is nothing to select", "--over")
     return rows, over
 
 

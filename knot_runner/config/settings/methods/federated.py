@@ -74,7 +74,7 @@ class FederatedTraining:
             self.clients_per_round = 1.0
         share = self.clients_per_round
         right = 0 < share <= 1 or (isinstance(share, int) and share > 1)
-        problem = "expected a whole number of clients (at least 1) or a share with a decimal point in (0, 1.0]"
+        problem = "expected a whole number of clients, such as 5, or a share in (0, 1.0], such as 0.5"
         require(right, "clients_per_round", f"{problem}, got {share}")
         require_sgd_momentum(self.optimizer, self.momentum)
         require(not self.stop_at_target or self.target is not None, "target", "required by stop_at_target, but not set")

@@ -153,7 +153,7 @@ def privately(
         )
     if exchange is not None and exchange.reads == "each":
         why = "privacy protects only the clients' mean logits, but the server reads each client's logits or model"
-        raise misfit(why, "Use method.server_distillation.ensemble=logits and weighting=A")
+        raise misfit(why, "Use method.server_distillation.ensemble=logits and method.server_distillation.weighting=A")
     if method.fold is None and exchange is None:
         raise misfit("the clients send nothing, so there is nothing to protect")
     privacy = _mechanism(spec, settings, federation, method, exchange)
@@ -250,8 +250,8 @@ def _mechanism(
     keeps = method.own is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"the accounting of 'fixed' does not cover the state that clients of algorithm={config.algorithm} keep "
-            f"between rounds, which can reveal earlier rounds. Use poisson, or all {clients} clients in every round",
+            f"'fixed' does not account for the state that clients of method.algorithm={config.algorithm} keep between "
+            f"rounds. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
     control = spec.control_steps * federation.training.lr
