@@ -120,10 +120,10 @@ class TrainParties(OwnTraining):
     """A request to train several parties together. In the artifact, the weights of party i have the prefix ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
-    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. When all of the
-    party's own examples have been used, a new pass over these examples begins. The mutual term is ``weight`` times the
-    mean loss between the party's outputs and the other parties' outputs on the transfer batch. The other parties'
-    outputs carry no gradient.
+    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. A party's own
+    examples may be fewer than the transfer examples. As soon as all of them have been used, a new pass over them
+    begins. The mutual term is ``weight`` times the mean loss between the party's outputs and the other parties' outputs
+    on the transfer batch. The other parties' outputs carry no gradient.
     """
 
     stage: str

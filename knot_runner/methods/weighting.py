@@ -64,7 +64,7 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights``, shape [N, K], but with equal weights of 1 for examples whose weights are all 0.
+    """Return ``weights``, shape [N, K], but with all weights set to 1 for examples whose weights are all 0.
 
     The weights can then be normalized. If all weights of an example are 0, the output of every teacher equals the
     reference (uniform distribution or bias), so all teachers count equally.
@@ -83,7 +83,7 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting reads biases, which need inference on random examples; true for plug-ins."""
+    """Return whether the weighting may read biases, which need inference on random examples; true for all plug-ins."""
     return weighting not in ("A", "D", "U")
 
 

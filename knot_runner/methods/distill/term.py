@@ -110,8 +110,8 @@ def mean_over_teachers(
 ) -> Tensor:
     """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
-    ``compare`` is called in the order of :func:`compared_taps`. If the first two arguments of this function are bound,
-    the result is a loss of a term.
+    ``compare`` is called in the order of :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and
+    ``compare``, for example with ``functools.partial``.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
@@ -133,8 +133,8 @@ class PairModules(nn.Module):
     """A loss with a module for each pair of taps of each teacher.
 
     ``each[i](f, g, batch)`` [B] is the loss of pair i, in the order of :func:`compared_taps`. Losses are summed over
-    the pairs and averaged over teachers. ``make(f, g)`` creates the module for a pair with the student's features ``f``
-    and a teacher's features ``g``, which give the shapes.
+    the pairs and averaged over teachers. ``make(f, g)`` creates the module for a pair. It reads the shapes from ``f``,
+    the student's features, and ``g``, the teacher's features.
     """
 
     def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:

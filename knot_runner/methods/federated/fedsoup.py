@@ -1,8 +1,8 @@
 """FedSoup (Chen et al. 2023): in later rounds, a client averages its model with global models that it selects.
 
-A participant receives the global model w and trains it to theta. Each client has a pool of n earlier global models with
-the mean P. After the fraction ``start`` of all rounds, the participant compares two averages of models ("soups") on its
-held-out examples (``partition.valid``):
+A participant receives the global model w and trains it, which gives theta. Each client has a pool of n earlier global
+models with the mean P. After the fraction ``start`` of all rounds, the participant compares two averages of models
+("soups") on its held-out examples (``partition.valid``):
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 

@@ -19,7 +19,7 @@ from knot_runner.util.errors import UserError
 Covariance = Literal["sigma_frobenius", "sqrt_frobenius"]
 CovarianceForm = Literal["full", "diagonal", "root_diagonal"]
 
-#: added to the variances before a root is taken (public code)
+#: added to the variances before the square root, as in the public code
 RIDGE = 1e-6
 
 
@@ -47,7 +47,7 @@ class LabeledSamples:
 
 @dataclass(frozen=True, eq=False)
 class ClassTable:
-    """Statistics of each of the k classes of one client's samples, renumbered from 0.
+    """Statistics of the k classes of one client's samples. Classes are renumbered from 0 to k - 1.
 
     Attributes:
         labels: The original labels [k], ascending.
