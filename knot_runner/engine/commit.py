@@ -82,7 +82,7 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """Return the last commit after verifying it. ``step`` is -1 if there is no commit or the last one is damaged.
+        """Verify and return the last commit. ``step`` is -1 if there is no commit or if the last commit is damaged.
 
         The log is truncated to the committed length.
 

@@ -138,8 +138,8 @@ def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Mod
 def initial_model(resources: Resources, network: Network, start: Ref | None, seed: int) -> nn.Module:
     """Return a model with its initial weights.
 
-    If ``start`` is given, it names the weights in the store. Otherwise the pretrained weights of the network are used,
-    if any. All other weights are drawn at random from ``seed``.
+    If ``start`` is given, the model has the weights that ``start`` names in the store. Otherwise the pretrained weights
+    of the network are used, if there are any. All other weights are drawn at random from ``seed``.
     """
     torch.manual_seed(seed)
     model = build_network(network)

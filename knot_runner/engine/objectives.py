@@ -1,10 +1,10 @@
 """Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
 
-An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. It returns
-tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a batch. The loss
-function is the same for all clients; only the rows differ. A request holds the objective as ``Objective(make,
-settings)``. Worker processes look up ``make`` by its module and name, so it must be defined at the top level of a
-module of the package or of a plug-in.
+An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. The function
+``make`` returns tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a
+batch. The loss function is the same for all clients; only the rows differ. A request holds the objective as
+``Objective(make, settings)``. Worker processes look up ``make`` by its module and name, so it must be defined at the
+top level of a module of the package or of a plug-in.
 """
 
 from __future__ import annotations

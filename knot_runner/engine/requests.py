@@ -1,6 +1,6 @@
 """Requests of methods that train in stages: plain data that can be hashed, pickled and compared.
 
-Requests refer to artifacts in the store, so that runs with the same content share results. Clients that train in rounds
+Requests refer to artifacts in the store, so that runs with equal requests share results. Clients that train in rounds
 use :mod:`knot_runner.engine.federated.cohort` instead. The requests of that module contain tensors, because a round's
 weights are read only once and are not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning
 in both modules.
@@ -80,8 +80,8 @@ class Predict:
 class OwnRequest(ABC):
     """Base class of a request type that a method defines.
 
-    Subclasses are frozen dataclasses of plain data. They have the fields ``stage`` and ``party``, and a method ``run``
-    that executes the request.
+    Subclasses are frozen dataclasses of plain data. These classes have the fields ``stage`` and ``party``, and a method
+    ``run`` that executes the request.
     """
 
     stage: str
@@ -89,7 +89,7 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """Execute the request and return the artifact's tensors and a dict of facts, which must include ``seconds``.
+        """Execute the request; return the artifact's tensors and a dict of facts. The dict must include ``seconds``.
 
         ``resources``, ``work`` and ``report`` are the arguments of :func:`knot_runner.engine.loop.train_network`.
         """

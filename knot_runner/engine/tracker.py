@@ -33,9 +33,9 @@ STEPS = ("round", "iteration", "epoch")
 class TrackedRun:
     """Information about a run that a tracker receives at the beginning.
 
-    ``config``: the whole composed config, plain values with string keys. It contains no API key or password from the
-    environment, because config composition rejects such values. ``family``: the kind of run (federated, distillation,
-    distance, ...).
+    ``config``: the whole composed config, plain values with string keys. The config contains no API key or password
+    from the environment, because config composition rejects such values. ``family``: the kind of run (federated,
+    distillation, distance, ...).
     """
 
     spec: TrackerSettings

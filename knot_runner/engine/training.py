@@ -135,7 +135,7 @@ class LocalWork:
 
     Attributes:
         request: The client's request.
-        model: The module, which begins with the request's weights and buffers. Its final state is the client's result.
+        model: The module. At first, it has the request's weights and buffers; its final state is the client's result.
         layout: The positions of the model's parameters in flat vectors.
         examples: The client's training examples, without the held-out ones.
     """

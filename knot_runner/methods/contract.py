@@ -128,7 +128,7 @@ class Gathering:
     Attributes:
         phase: 1 for messages after training; 2 after the fold (:class:`~knot_runner.methods.messages.Exchange`).
         sent: The messages, in client order. Each message is created only when the iterator reaches it.
-        empty: A function that returns the message of a client that has not trained; it has the same shapes.
+        empty: A function that returns the message of a client that has not trained, with the shapes of ``sent``.
         aggregation: ``weighted`` by training examples, or ``uniform``.
         unweighted: Parts whose mean is always uniform.
     """

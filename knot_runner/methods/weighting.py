@@ -25,7 +25,7 @@ def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting D: the teacher's fraction of all training data, the same for every example."""
+    """Return weighting D: the teacher's fraction of all training data. This weight is equal for all examples."""
     return shares.expand(q.shape[:2]).clone()
 
 

@@ -79,8 +79,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     """Return the module that the function ``spec.target`` builds.
 
     Raises:
-        UserError: The function does not exist or fails, or the module that it returns lacks the head that the settings
-            name.
+        UserError: The function does not exist or fails, or the returned module has no head of the name in the settings.
     """
     module_name, _, name = spec.target.partition(":")
     try:

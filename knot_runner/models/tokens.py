@@ -139,10 +139,10 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The WordPiece trainer of the library numbers ## pieces in hash order, so the vocabulary would differ between
-    processes (tested). The BPE trainer is deterministic, so it is used instead. A BPE piece becomes ``piece`` at the
-    beginning of a word, and ``##piece`` elsewhere. The vocabulary begins with all single characters of the texts and of
-    ASCII, so that these characters are never [UNK]. The pieces follow, most frequent first.
+    The library's WordPiece trainer is not used, because it numbers ## pieces in hash order, so the vocabulary would
+    differ between processes (tested). The library's BPE trainer is deterministic and used instead. A BPE piece becomes
+    ``piece`` at the beginning of a word, and ``##piece`` elsewhere. The vocabulary begins with all single characters of
+    the texts and of ASCII, so that these characters are never [UNK]. The pieces follow, most frequent first.
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer

@@ -6,8 +6,8 @@ for which this step length guarantees an increase. A row may begin with an eps a
 method is near convergence, eps is multiplied by ``RATIO``, and h follows the tangent dh/deps. Only the problem with the
 target eps is solved to the tolerance. Rows that have converged leave the batch.
 
-The linear system of a step has the Laplacian of a graph on the labels as its matrix. It is solved by additions of
-non-negative numbers only, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an
+The linear system of a step has the Laplacian of a graph on the labels as its matrix. The solution only adds
+non-negative numbers, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an
 additional edge to an outer ground with a weight about as small as rounding errors. This edge makes h unique: without
 it, h + c would give the same plan for any constant c, and some components could be undetermined.
 

@@ -8,9 +8,9 @@ gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teac
 (Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
 
 The paper's definition of the KNOT loss and its code differ, and both are available. ``newton`` returns the T_eps that
-eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. It runs one update per eps in a
-schedule that halves eps, about 14 in total, and **does not converge**. On the five sentiment labels at eps .001, its
-values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and differ in
+eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. This call halves eps after each
+update, makes about 14 updates in total, and **does not converge**. On the five sentiment labels at eps .001, its values
+are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and differ in
 direction (their mean cosine with the true gradient is about .9). With ``scaling=0.99``, values are correct within a few
 tenths of a percent, but take ten times as long.
 

@@ -13,11 +13,11 @@ exponent::
     dD/dh = q - P,                        P_j = sum_i p_i s_ij,   s_i = softmax_j((h_j - C_ij) / eps)
     -eps D'' = Laplacian of the graph on the labels whose edge j-k weighs w_jk = sum_i p_i s_ij s_ik
 
-Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). It converges
-in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge within
-``MOST_STEPS`` iterations, or whose limit is not unique, start again from a large eps. eps is then decreased in levels,
-and each level starts from the tangent dh/deps of the previous level. (As eps decreases, h becomes a linear function of
-eps up to terms of exp(-1 / eps).)
+Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). The method
+converges in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge
+within ``MOST_STEPS`` iterations, or whose limit is not unique, start again from a large eps. eps is then decreased in
+levels, and each level starts from the tangent dh/deps of the previous level. (As eps decreases, h becomes a linear
+function of eps up to terms of exp(-1 / eps).)
 
 If p equals q in all digits, no mass moves. The potentials are then determined by flows of the order of exp(-C_ij /
 eps), far below the precision of q in float64. In this case f = g, and a fixed-point iteration computes both

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from knot_runner.engine.training import LocalWork
 
 Item = TypeVar("Item")
-#: Examples per inference request. The number is fixed, so that logits do not depend on the number of workers.
+#: Number of examples per inference request. This number is fixed, so that logits do not depend on the number of
+#: workers.
 INFERENCE_ROWS = 512
-#: Examples per inference request if many models are evaluated on the same examples. Larger requests are then faster.
+#: Number of examples per inference request if ``Inference.many`` is true. Larger requests are then faster.
 ROWS_OF_MANY = 1024
 
 
@@ -176,7 +177,7 @@ class Inference:
 
     Attributes:
         network: The index of the network among the networks of the engine.
-        output: ``logits`` or ``features``. Features are the inputs of the last layer.
+        output: ``logits`` or ``features``. Features are the inputs of the network's last layer.
         many: Whether further requests evaluate other models on the same rows. If so, the engine may share computations
             that depend only on the rows among these models. Results then differ by rounding.
         body: Identifier of the model's body (all layers except the head). Models with the same identifier differ only
@@ -214,7 +215,7 @@ class Engine(Protocol):
 
 
 def ordered(results: Mapping[int, Item]) -> list[Item]:
-    """Return the values of ``results`` in the order of the keys, which are the positions of the requests."""
+    """Return the values of ``results``, sorted by key. The keys are the positions of the requests."""
     return [results[position] for position in sorted(results)]
 
 

@@ -115,7 +115,10 @@ class FlatLayout:
 
 
 def layout_of(network: Network) -> FlatLayout:
-    """Return the layout of the network's model, which is built on the meta device without memory or random draws."""
+    """Return the layout of the network's model.
+
+    The model is built on the meta device, without memory or random draws.
+    """
     with torch.device("meta"):
         model = build_network(network)
     return FlatLayout(_fields(dict(model.named_parameters())), _fields(_kept_buffers(model)), network.head)

@@ -1,4 +1,4 @@
-"""The plain loop over clients: modules, autograd and ``torch.optim``. It is the reference for the other engines."""
+"""The plain loop over clients: modules, autograd and ``torch.optim``. Other engines are compared with this engine."""
 
 from __future__ import annotations
 

@@ -263,7 +263,8 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
     """Return the rows of the transfer set for training, and the rows for early stopping.
 
-    The fraction ``valid`` of the transfer set is used for early stopping. These rows are the same in every round.
+    The fraction ``valid`` of the transfer set is used for early stopping. The division into these two parts is the same
+    in every round.
     """
     transfer = _server_examples(federation).transfer
     count = int(spec.valid * len(transfer))

@@ -3,8 +3,8 @@
 Rounds with schedule ``offline``: round 0 trains the teachers, and round 1 the student. Without teachers, round 0 trains
 the student. Each phase of the student's training is a separate round before the student's last round. With schedule
 ``generations``, each student has one round. With other schedules, round 0 trains all students. Data-free distillation
-has two more rounds before the student's: one for the records of the teacher's activations, and one for the images
-synthesized from the teacher.
+has two more rounds before the student's rounds. The first computes records of the teacher's activations, and the second
+synthesizes images from the teacher.
 
 Facts of the result: ``terms`` holds the weight of each loss term, and the initial ratio of the weighted term to the
 cross-entropy. ``phases`` holds the same values for each phase, and ``synthesis`` holds facts about the synthesized
@@ -48,7 +48,7 @@ from knot_runner.util.files import LogRow
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> StageState:
-    """Return a state with the names of those teachers' weights that are already in the store.
+    """Return a state that names the weights of each teacher whose weights are already in the store.
 
     Raises:
         UserError: A term does not fit the networks.

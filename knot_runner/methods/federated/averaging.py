@@ -10,8 +10,8 @@ clients trains from the global model w_t (``ClientUpdate``, by the engine), whic
 :func:`fold_round` calls a method's functions in this order. Other methods replace some of these functions. FedProx adds
 the proximal term mu / 2 |w - w_t|^2 to the local objective.
 
-Differences from the paper: clients send updates instead of models, which is equivalent for ``lr=1``, and the server may
-use momentum or Adam (Reddi et al. 2021).
+Differences from the paper: clients send updates instead of models, and the server may use momentum or Adam (Reddi et
+al. 2021). For ``lr=1``, sending updates is equivalent to sending models.
 
 State:
 
@@ -48,7 +48,7 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return the request of every participant, which trains from the model that the participant received."""
+    """Return every participant's request to train from the model that the participant received."""
     return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 

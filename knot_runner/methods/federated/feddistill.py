@@ -6,9 +6,10 @@ the other clients for examples with label y. The client minimizes
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 
 Differences from the paper: with privacy, the server reads only means of messages. F_y is then the mean over all
-participants of the last round, including the client itself. From the noisy mean of the messages, the server computes
-N_y, an estimate of the number of participants that have examples of label y. If N_y is above one half, F_y is the sum
-of the participants' logits divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own design.
+participants of the previous round, including the client itself. From the noisy mean of the messages, the server
+computes N_y, an estimate of the number of participants that have examples of label y. If N_y is above one half, F_y is
+the sum of the participants' logits divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own
+design.
 
 State, in addition to :mod:`own_models`, for clients that have taken part:
 
@@ -61,7 +62,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
     The logits (float64, shape [C, C]) of a label are averaged over the clients that have sent logits for this label.
     Flags have shape [C]. The result is None if no other client has sent a message. In private training, the logits are
-    the means over the last round's participants, which are equal for all clients.
+    the means over the participants of the previous round, and all clients get the same means.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0

@@ -5,7 +5,8 @@ control variate c_k to c_k+:
 
     w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
 
-The server averages as in FedAvg. It changes c by the mean of c_k+ - c_k times the fraction of participants (line 17).
+The server averages as in FedAvg. The server changes c by the mean of c_k+ - c_k, multiplied by the fraction of clients
+that took part (line 17).
 
 Differences from the paper: if the change of c_k is clipped before it is sent, the client also adds the clipped change
 to c_k, so that c remains the mean of all c_k. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of

@@ -1,7 +1,7 @@
 """Results for clients' own models: metrics at every evaluated point, and the trade-off of ID and OOD accuracy.
 
-ID (in-distribution) is the accuracy on a client's own test examples, OOD the accuracy on those of other clients. See
-docs/papers/soup.md.
+ID (in-distribution) is the accuracy on a client's own test examples, and OOD (out-of-distribution) is the accuracy on
+the test examples of other clients. See docs/papers/soup.md.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ def matrix_measures(
         loss: Summed loss [K, K].
         clients: The clients that took part. All metrics cover these clients, except ``unseen_accuracy``, the ID
             accuracy of the other clients.
-        global_correct: The global model's correct predictions [K] on each client's examples. They are needed for
-            ``clients_hurt``, the fraction of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
-            predictions than the global model.
+        global_correct: The global model's correct predictions [K] on each client's examples. ``clients_hurt`` is
+            computed only if this argument is given. It is the fraction of clients whose own model has at least
+            ``HURT_EXAMPLES`` fewer correct predictions than the global model.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
@@ -154,7 +154,7 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
 
 def untested_notes(federation: Federation) -> list[str]:
-    """Return a note about clients without test examples, which the record omits; [] if all clients have some."""
+    """Return a note that the record omits clients without test examples; [] if all clients have test examples."""
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []

@@ -45,8 +45,8 @@ class Client:
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """Return the interpolating measure from ``xi`` towards the samples.
 
-        If t is random, it is not sent to the server. ``trace``: also send the distances from the measure to ``xi`` and
-        to the samples.
+        If t is random, the server does not receive t. ``trace``: whether the message also contains the distances from
+        the returned measure to ``xi`` and to the samples.
         """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)

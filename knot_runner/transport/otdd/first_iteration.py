@@ -95,7 +95,7 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """One client's results of iteration 1. They are the same for all pairs and do not depend on t.
+    """One client's results of iteration 1. These results are the same for all pairs and do not depend on t.
 
     Attributes:
         spread: Mean squared distance of the client's augmented points from their mean.
@@ -183,7 +183,7 @@ class Tile:
     """The input of a worker: m pairs of sets, and all data from which the distances of these pairs are computed.
 
     A tile holds ``pairs`` [m, 2], each pair's random draws [m, K, 3], the centered features [S, d] of the first points,
-    and the statistics of the pairs' sets. It also holds the products of each pair's label parts
+    and the statistics of the pairs' sets. The tile also holds the products of each pair's label parts
     (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the contribution of the means to the distances.
     """
 

@@ -1,11 +1,11 @@
 """Exact optimal plans from few sources to many sinks, computed with the help of approximate potentials.
 
 All sources have equal masses, and so have all sinks. The plan P maximizes ``sum_sj P_sj A_sj`` for scores A. Scores are
-inner products. They are equivalent to squared Euclidean costs, because the squared norms in these costs do not depend
-on the plan. The plan is optimal if there are dual potentials h of the sources ("heights") such that each sink j
-receives mass only from sources s with the largest ``A_sj + h_s``. With good heights, most sinks have a unique best
-source and are assigned to this source ("settled"). The network simplex assigns only the sinks with two almost equally
-good sources, and the sinks that balance the masses. Then every settled sink is checked against the simplex's
+inner products. Scores are equivalent to squared Euclidean costs, because the squared norms in these costs do not affect
+the choice of the plan. The plan is optimal if there are dual potentials h of the sources ("heights") such that each
+sink j receives mass only from sources s with the largest ``A_sj + h_s``. With good heights, most sinks have a unique
+best source and are assigned to this source ("settled"). The network simplex assigns only the sinks with two almost
+equally good sources, and the sinks that balance the masses. Then every settled sink is checked against the simplex's
 potentials. Sinks that fail are added to the simplex until no sink fails. The plan is therefore optimal, up to rounding,
 for any initial heights.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: are needed. With a small number, the images fit into the core's cache.
 _IMAGES_AT_ONCE = 1024
 #: Maximum number of cached values (8 MB in float32) of recent inference requests: images, and inputs of heads. The
-#: values of the last request are always cached.
+#: values of the most recent request are always cached.
 _KEPT_VALUES = 2**21
 
 

@@ -136,7 +136,7 @@ def _pull(recipe: Recipe, weights: Tensor, control: Tensor | None) -> Tensor | N
 class TemperedLoss:
     """The cross-entropy of each batch of a client's examples, with a closed-form gradient (:class:`CrossEntropy`).
 
-    ``labels`` has shape [n]. ``start_logits``, shape [n, C], are the logits under the initial weights, which determine
+    ``labels`` has shape [n]. ``start_logits``, shape [n, C], are the logits under the initial weights. They determine
     per-sample temperatures. ``softmax``: whether the loss is computed on the softmax of the head's output.
 
     Attributes:

@@ -71,9 +71,9 @@ class Pixels(Stem):
 class Convs(Stem):
     """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
 
-    ReLU is applied after the pooling, which gives the same result and processes a quarter of the values. For the same
-    reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is never
-    computed.
+    ReLU is applied after the pooling. The result is the same, but ReLU processes only a quarter of the values. For the
+    same reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is
+    never computed.
     """
 
     learns = True

@@ -166,7 +166,7 @@ class Program:
     def step(self, k: int, trains: str) -> None:
         """Take one step for clients 0..k-1, in place. A client without any image in this step does not change.
 
-        The step reads rows, crops and temperatures. It changes weights, velocity, running statistics and the sum of
+        The step reads rows, crops and temperatures, and changes weights, velocity, running statistics and the sum of
         losses.
         """
         real = self.rows[:k] != PADDING

@@ -1,7 +1,7 @@
 """Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
 
-Random draws are seeded by the run's seed and the client's number among all clients of the run. They are therefore the
-same for every engine, and also after a run resumes.
+Random draws are seeded by the run's seed and the client's number among all clients of the run. The draws are therefore
+the same for every engine, and also after a run resumes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
     """Group ``requests`` by client, in order.
 
-    A client sends the model of its first request. It keeps the models of its other requests (Ditto).
+    A client sends the model of its first request, and keeps the models of its other requests (Ditto).
     """
     works: dict[int, list[LocalTraining]] = {}
     for request in requests:

@@ -51,7 +51,7 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return those requests of the method whose results arrive. Work that would be lost is not executed."""
+        """Return the method's requests, without requests whose results do not arrive. Lost work is not executed."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(

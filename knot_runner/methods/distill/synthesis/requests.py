@@ -26,7 +26,7 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """A request for the records of a teacher's activations on training images, which the data owner releases."""
+    """A request for records that the data owner releases: statistics of a teacher's activations on training images."""
 
     stage: str
     party: str
