@@ -71,7 +71,7 @@ class Federation:
     chosen: tuple[int, ...] | None = None
     #: with a simulated fleet: each client's training time per example in seconds, shape [N]
     seconds_per_example: Tensor | None = None
-    #: ``fixed``: a fixed number of clients per round; ``poisson``: each client is drawn independently
+    #: how a round's clients are drawn: a ``fixed`` number, or each client independently (``poisson``)
     sampling: Literal["fixed", "poisson"] = "fixed"
 
     def __len__(self) -> int:

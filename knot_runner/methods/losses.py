@@ -31,8 +31,9 @@ from knot_runner.util.files import Facts
 class Loss:
     """A loss: its options (a dataclass whose fields include ``name``) and its function.
 
-    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``, where ``log_p`` are the student's
-    log-probabilities, ``q`` the teachers' probabilities, and ``points`` the coordinates of the labels.
+    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``, for B examples, K teachers and C
+    classes. ``log_p`` are the student's log-probabilities, ``q`` the teachers' probabilities, and ``points`` the
+    coordinates of the labels.
     """
 
     options: type

@@ -14,8 +14,9 @@ from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.data.tasks import Images
 from knot_runner.engine.seeds import numpy_generator
 
-#: Function of the teachers' outputs q [N, K, C], each teacher's fraction of the data [K], and the probability biases B
-#: [K, C] or None, that returns the weights [N, K].
+#: Function ``(q, shares, biases) -> weights`` [N, K] for N examples, K teachers and C classes. ``q`` [N, K, C]: the
+#: teachers' output probabilities; ``shares`` [K]: each teacher's fraction of the data; ``biases`` [K, C] or None:
+#: probability biases.
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 

@@ -146,8 +146,8 @@ ON_A_LINE = 1e-9
 class TransportTrees:
     """T trees with E edges and V = E + 1 nodes each.
 
-    Some nodes are labels. Each edge divides its tree into two parts: that of the edge's lower end, and that of the
-    upper end.
+    Some nodes are labels; n is the number of labels. Each edge divides its tree into two parts: one contains the lower
+    end of the edge, and the other contains the upper end.
     """
 
     #: [T, n] dual potential f for which the tree is tight. Mass from p to q moves along the tree with the largest <f, p

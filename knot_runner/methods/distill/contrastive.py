@@ -69,8 +69,8 @@ class ContrastPair(nn.Module):
         """Return the loss, shape [B], of the student against the teacher's memory, plus the reverse.
 
         ``f`` and ``g`` are the student's and the teacher's features. The first term compares the student's embeddings
-        with the memory of the teacher's embeddings; the second term swaps the two networks. In training mode, both
-        memories are then updated.
+        with the memory of the teacher's embeddings. The second term swaps the two networks. In training mode, both
+        memories are updated afterwards.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))

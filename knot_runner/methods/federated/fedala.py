@@ -108,9 +108,9 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
 
     Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
 
-    ``settings``: ``config``, the settings of the method; ``start``, the index of the first mixed parameter; and
-    ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, and the initial
-    ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
+    ``settings`` holds ``config``, the settings of the method; ``start``, the index of the first of p mixed parameters;
+    and ``max_epochs``, the maximum number of passes. The input tensors are ``weights`` [P] of the client's own model,
+    and the initial ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
     """
     config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
     request = work.request

@@ -82,7 +82,8 @@ def _with_soup(
 def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
     """Train the received model, then select one of two soups (a local program).
 
-    Tensors: the rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.
+    The input tensors are the client's ``pool`` [P] and ``pool_size``, and the row numbers ``valid`` of v held-out
+    examples, shape [v]. The result holds the new ``pool`` and ``pool_size``.
     """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)

@@ -49,8 +49,9 @@ def client_models(state: Tensors) -> list[ClientModel]:
 class Updates:
     """Clients' updates dW_i = W_i - W_0.
 
-    ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
-    ``starts`` [U, P]. Clients that started from the same model share one row of ``starts``.
+    ``trained`` [K, P] holds the trained models W_i. ``starts`` [U, P] holds U distinct initial models. The model W_0
+    that client i started from is row ``begins[i]``. Clients that started from the same model share one row of
+    ``starts``.
     """
 
     starts: Tensor
@@ -100,7 +101,7 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of the score lambda_ki for the event "clients k and i share a group".
+    """Return the area under the ROC curve of the score ``matrix``_ki for the event "clients k and i share a group".
 
     The curve is computed over all pairs of different clients. Ties count one half. The result is None if all pairs, or
     no pairs, share a group.

@@ -63,7 +63,7 @@ def clip_to_ball(points: ndarray, radius: float) -> ndarray:
 
 
 def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Generator) -> ndarray:
-    """Add noise to the points [S, d] of an approximate interpolating measure at ``t``."""
+    """Add noise to the S points with d features of an approximate interpolating measure at ``t``."""
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
 

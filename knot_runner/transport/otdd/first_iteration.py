@@ -77,11 +77,12 @@ def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) 
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return squared distances between the mean of a pair's last measure and the means of the pair's sets, [m, 2].
+    """Return the squared distances of the mean of each pair's last measure from the two sets' means, shape [m, 2].
 
-    ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
-    The result is float64. The mean of the last measure is a weighted average of three means: of the first points, and
-    of the two sets. Only the three weights are computed, shape [m, 3].
+    ``pairs`` [m, 2]: the sets of each of m pairs; ``times`` [m, K, 3]: t in each of K iterations (:func:`draw_times`);
+    ``products`` [1 + N, 1 + N]: the result of :func:`mean_products`. The result is float64. The mean of the last
+    measure is a weighted average of three means: of the first points, and of the two sets. Only the three weights are
+    computed, shape [m, 3].
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
@@ -182,9 +183,10 @@ SCORES_AT_ONCE = 2**27
 class Tile:
     """The input of a worker: m pairs of sets, and all data from which the distances of these pairs are computed.
 
-    A tile holds ``pairs`` [m, 2], each pair's random draws [m, K, 3], the centered features [S, d] of the first points,
-    and the statistics of the pairs' sets. The tile also holds the products of each pair's label parts
-    (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the contribution of the means to the distances.
+    A tile holds ``pairs`` [m, 2], each pair's values of t for K iterations (``times`` [m, K, 3]; see
+    :func:`draw_times`), the centered features [S, d] of the first points, and the statistics of the pairs' sets. The
+    tile also holds the products of each pair's label parts (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the
+    contribution of the means to the distances.
     """
 
     pairs: ndarray

@@ -80,7 +80,7 @@ class Asynchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the requests whose updates arrive before the next server step.
+        """Return the requests whose updates are aggregated in the next server step.
 
         Each request trains from the model that the client received at the start of its work.
         """

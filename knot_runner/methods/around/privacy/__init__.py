@@ -90,7 +90,7 @@ class UserPrivacy:
         return self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float:
-        """Return the maximum norm of a message with the given ``parts``; infinity without clipping."""
+        """Return the clipping bound on the norm of a message with the given ``parts``; infinity without clipping."""
         if self.clip_norm is None:
             return math.inf
         if phase == 1:

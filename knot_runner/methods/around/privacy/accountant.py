@@ -2,10 +2,11 @@
 
 In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients:
 
-- ``poisson``: Neighboring data sets differ in one client's participation, and their sums by at most C (Mironov et al.
-  2019).
+- ``poisson``: Neighboring data sets differ in one client's participation, and their sums differ by at most the clipping
+  bound C (Mironov et al. 2019).
 - ``fixed``: A fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data,
-  and their sums by at most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27).
+  and their sums differ by at most 2 C. The accountant therefore uses z / 2 instead of the noise multiplier z (Wang et
+  al. 2019, Theorem 27).
 
 For large samples with little noise, the bound for ``fixed`` exceeds the bound for a mechanism without sampling. Both
 are valid, so the smaller of the two is used at each Renyi order.
