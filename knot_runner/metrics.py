@@ -1,7 +1,7 @@
 """The table of prediction metrics: the name, computation, format, range and averaging of each metric.
 
-All code that evaluates, prints or judges reads :data:`METRICS`. A plug-in adds a metric by ``METRICS["name"] =
-Metric(...)``. Every result then contains the metric, and tables, claims and ``compare`` accept its name.
+All evaluations, reports and claims read :data:`METRICS`. A plug-in adds a metric by ``METRICS["name"] = Metric(...)``.
+Every result then contains the metric, and tables, claims and ``compare`` accept its name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Measures = dict[str, float]
 class ClassSums:
     """Sums over examples, by class, for each of B test sets or resamples of a test set.
 
-    Fields have shape [B, C] for C classes, or [B, 1] summed over classes: counts of correct predictions (``hits``),
-    predictions and true labels, and sums of ``Metric.of_examples`` (``values``). ``+`` adds the sums of two parts.
+    Fields have shape [B, C] for C classes, or [B, 1] for sums over classes. ``hits``, ``predicted``, ``truth``: numbers
+    of correct predictions, predictions and examples; ``values``: sums of ``Metric.of_examples``. ``+`` adds sums.
     """
 
     hits: ndarray
@@ -66,7 +66,7 @@ class TestSet:
 
 
 def accuracies(sums: ClassSums) -> ndarray:
-    """Return the share of correct predictions of each test set, shape [B]; 0 without examples."""
+    """Return the fraction of correct predictions on each test set, shape [B]; 0 for a test set without examples."""
     return np.asarray(sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1))
 
 
@@ -112,27 +112,27 @@ def cross_entropies(test: TestSet, temperature: float | None) -> ndarray | None:
 class Metric:
     """One metric.
 
-    A metric of predictions has ``of_sums`` or ``function``. ``of_sums`` computes the value from sums over examples, so
-    that it can be pooled over data sets and resampled by claims. ``function`` computes other metrics from a whole test
-    set. Other metrics are computed during the run, where their inputs are available (such as accuracy over clients).
+    There are three kinds. A metric with ``of_sums`` is computed from sums over examples, so the metric can be pooled
+    over data sets and resampled by claims. A metric with ``function`` is computed from a whole test set. A metric with
+    neither, such as the accuracy over clients, is computed during the run, where its inputs are available.
     """
 
     title: str  # in tables
     better: Direction | None  # None if unknown
-    #: computes the metric; returns None if undefined for a :class:`TestSet`. Slow for claims (called on every resample)
+    #: computes the metric; returns None if undefined on a :class:`TestSet`. Claims call this on every resample (slow)
     function: Callable[[TestSet], float | None] | None = None
-    #: unit in which differences and claims are printed: ``scale`` times the stored value
+    #: unit of printed differences and claims. The value in this unit is ``scale`` times the stored value
     unit: str = ""
     scale: float = 1.0
     digits: int = 3  # decimals of a stored value
     unit_digits: int = 3  # decimals of a value in ``unit``
     top: float = math.inf  # maximum of the stored value
-    #: how the value ALL is computed: on the pooled examples of all data sets, or as the mean over data sets
+    #: whether the value ``ALL`` is computed on the pooled examples of all data sets, or is the mean over data sets
     over: Literal["pooled", "mean"] = "pooled"
     short: str = ""  # title in narrow columns
     #: computes the values on B test sets or resamples, shape [B], from sums over examples
     of_sums: Callable[[ClassSums], ndarray] | None = None
-    #: computes one value per example, [N], whose sums by class ``of_sums`` reads; None if undefined on a test set
+    #: returns one value per example, [N]; ``of_sums`` reads their sums by class. None if undefined on a test set
     of_examples: Callable[[TestSet], ndarray | None] | None = None
     #: whether ``of_sums`` needs separate sums for each class; otherwise, claims sum over all classes, which is faster
     by_class: bool = True
@@ -140,12 +140,12 @@ class Metric:
     of_logits: bool = False
     over_clients: str = ""  # name of the metric that holds the means over clients, if there is one
     preferred: bool = False  # whether comparisons of runs show the metric by default
-    #: dotted keys of a result needed to interpret the value (delta for epsilon): shown with it, never mixed in a column
+    #: dotted keys of values that are shown with this value, because they are needed to interpret it (delta for epsilon)
     beside: tuple[str, ...] = ()
 
     @property
     def is_of_predictions(self) -> bool:
-        """Whether the metric is computed from predictions on a test set."""
+        """Return whether the metric is computed from predictions on a test set."""
         return self.function is not None or self.of_sums is not None
 
     def value(self, test: TestSet) -> float | None:
@@ -210,7 +210,7 @@ def _problem(value: object, test: TestSet) -> str:
     return f"{value!r:.40} instead of a finite number or None"
 
 
-#: Key in ``metrics`` of ``result.json`` -> metric, in display order.
+#: All metrics in display order. The keys are those below ``metrics`` in ``result.json``.
 METRICS: Table[Metric] = Table("METRICS", {
     "f1": Metric("macro F1", "higher", unit="F1", top=1.0, of_sums=macro_f1, preferred=True),
     "accuracy": Metric("accuracy", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0, of_sums=accuracies,
@@ -240,7 +240,7 @@ METRICS: Table[Metric] = Table("METRICS", {
 ACCURACY = "accuracy"
 #: The metric on validation examples that selects the best epoch, unless the method selects by the loss.
 SCORE = "f1"
-#: Part of a dotted key in a result -> description of the number, for numbers that are not metrics of predictions.
+#: Descriptions of numbers in a result that are not metrics of predictions. A key here is one part of a dotted key.
 NUMBERS: Table[Metric] = Table("NUMBERS", {
     "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
     "rounds_to_target": Metric("rounds to target", "lower"), "time_to_target": Metric("time to target", "lower"),
@@ -251,7 +251,7 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 def top_of(key: str) -> float | None:
     """Return the largest possible value of the number at a dotted ``key`` of a result; None if there is no limit.
 
-    For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1. All are at least 0.
+    For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1. Both are at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric and math.isfinite(metric.top) else None
@@ -273,12 +273,12 @@ def computed_metrics() -> list[str]:
 
 
 def accuracy_first() -> list[str]:
-    """Return the names of all metrics in display order, but accuracy first."""
+    """Return the names of all metrics: accuracy first, then the others in display order."""
     return sorted(METRICS, key=lambda name: name != ACCURACY)
 
 
 def measured(test: TestSet) -> Measures:
-    """Return name -> value of every metric that is defined on ``test``."""
+    """Return the value of every metric that is defined on ``test``, by the metric's name."""
     measures = {}
     for name, metric in METRICS.items():
         value = metric.value(test)

@@ -1,7 +1,7 @@
 """Checks of a federated algorithm on small runs.
 
 Each check takes ``words``, the overrides that select the algorithm, and ``folder``, an empty folder for its runs. The
-overrides are added to :data:`SMALL_RUN` and replace entries with the same key::
+overrides are added to :data:`SMALL_RUN`. An override replaces the entry with the same key::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
@@ -33,7 +33,8 @@ SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "par
     "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=3", "training.local_epochs=2",
     "training.clients_per_round=3", "training.batch_size=8", "training.lr=0.1",
     "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
-#: Result and log rows of a finished run without times, and the bytes of the files with models and predictions, by name.
+#: Result and log rows of a finished run, without times. Also the content of the files with models and predictions, by
+#: name.
 Record = dict[str, Any]
 
 
@@ -79,9 +80,10 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
 def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) -> None:
     """Check that the engines lean and stacked give the losses and models of the plain loop in float64.
 
-    ``atol``: the largest difference allowed.
+    ``atol``: the largest allowed difference.
 
-    An engine is skipped if it refuses the model or the algorithm by a ``UserError`` for ``hardware.engine``.
+    An engine is skipped if it raises a ``UserError`` for ``hardware.engine``, because it does not support the model or
+    the algorithm.
     """
 
     def numbers(engine: str) -> State:

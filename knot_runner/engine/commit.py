@@ -1,12 +1,13 @@
 """The commit protocol: a process may be killed at any time, and the same command resumes from the last commit.
 
 Two state files are written alternately, so the state file named in the commit record is never being overwritten. The
-record (``commit.json``) is replaced last. It contains digests of itself, the state, and the log up to the committed
-length, and it names the work that it belongs to. On resume, all digests are checked and the log is truncated, so a step
-that was logged but not committed leaves no trace. If anything does not match, all files are moved away and the work
-starts again.
+record (``commit.json``) is replaced last. The record contains digests of its own content, of the state file, and of the
+log up to the committed length. It also names the run or stage that the commit belongs to. On resume, all digests are
+checked and the log is truncated, so a step that was logged but not committed leaves no trace. If a digest or the name
+does not match, all files are moved to another folder and the work starts from the beginning.
 
-A run commits (:class:`Commits`) often enough that a kill loses little work. It resumes only with the same data.
+A run commits (:class:`Commits`) often enough that a kill loses little work. The run resumes only if its data have not
+changed.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ from knot_runner.util.files import (
 )
 
 RECORD = STATE_FILES[0]
-#: Maximum fraction of the time that commits take. A kill loses the steps since the last commit, but changes no result.
+#: Largest fraction of a run's time that is spent on commits. After a kill, the steps since the last commit are computed
+#: again, with the same results.
 COMMIT_SHARE = 0.1
-#: Maximum number of seconds between two commits, and so of work that a kill can lose.
+#: After this number of seconds without a commit, the next step is committed. A kill loses about this much work at most.
 MAX_UNCOMMITTED = 60.0
-#: Function of a commit's (values, tensors) that returns whether the run can resume from the commit.
+#: Function ``(values, tensors) -> bool`` that returns whether the run can resume from a commit with this content.
 Usable = Callable[[dict[str, Any], Tensors], bool]
-#: The note for a commit whose data differ from the current data.
+#: The message for the user if the data have changed since the commit.
 OTHER_DATA = "the data changed since this run was interrupted. It starts from the beginning"
 
 
@@ -80,7 +82,7 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """Return the last commit after verifying it. ``step`` is -1 if there is no commit or the last one is damaged.
+        """Verify and return the last commit. ``step`` is -1 if there is no commit or if the last commit is damaged.
 
         The log is truncated to the committed length.
 
@@ -109,9 +111,9 @@ class Checkpoint:
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
         """Commit the state (``tensors`` and ``values``) after ``step``, and the log ``rows`` since the last commit.
 
-        ``values`` and ``rows`` contain only JSON values. Return the tensors, by name, that were moved to a file shared
-        between commits. The returned tensors are memory-mapped and have the same values. The caller should replace its
-        own tensors of these names by the returned tensors.
+        ``values`` and ``rows`` contain only JSON values. Some tensors may be moved to a file that several commits
+        share. These tensors are returned by name, memory-mapped and with unchanged values. The caller should use them
+        in place of its own tensors with the same names.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -148,7 +150,7 @@ class Checkpoint:
         return []
 
     def clear(self) -> None:
-        """Delete the states of finished work, whose result is stored elsewhere. The log stays."""
+        """Delete the state files of finished work, whose result is stored elsewhere. The log is not deleted."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
@@ -195,8 +197,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    If another code version wrote the commit, call ``note`` with a warning. If ``code`` is set (``--stale=rerun``), do
-    not resume from a commit of another version.
+    If another version of the code wrote the commit, ``note`` is called with a warning. The result is then false if
+    ``code`` is set (``--stale=rerun``), otherwise true.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -206,7 +208,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list[str]:
-    """Return :func:`all_machines` of ``records``. If there are several machines, call ``note`` with a message."""
+    """Return the result of :func:`all_machines`. If there are several machines, call ``note`` with a message."""
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -215,13 +217,13 @@ def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list
 
 
 class Commits:
-    """The commits in ``folder`` of a run or stage whose inputs have the digest ``data``.
+    """The commits of a run or stage in ``folder``. ``data`` is the digest of the inputs of this run or stage.
 
     Use this class only while holding the folder's lock.
 
     Attributes:
-        code: If set, commits of other code versions are not used.
-        plugins: Plug-ins whose source counts as part of the code version.
+        code: If set, commits that were written by other versions of the code are not used.
+        plugins: Plug-ins whose source code is part of the code version.
         step: The last committed step; -1 before the first commit.
     """
 
@@ -233,13 +235,14 @@ class Commits:
         self.step = -1
         self._cost = 0.0
         self._since = time.monotonic()
-        #: the machines that computed earlier steps, and the current machine
+        #: the machines that have computed steps of this run, including the current machine
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
         """Return the last commit (step -1 if there is no commit) and the log up to that commit.
 
-        A commit on other data, or for which ``usable`` returns false, is discarded.
+        A commit is discarded if the data have changed, if ``usable`` returns false, or if another version of the code
+        wrote the commit and ``code`` is set.
         """
         commit = self._checkpoint.load()
         if commit.problem:

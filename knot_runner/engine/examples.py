@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.tokens import Encoded, batches
 
-#: A batch: the positions (shape [B]) of its examples among all examples of the client or split, and the arguments of
-#: the network's ``forward`` by name.
+#: A batch of B examples: their positions (shape [B]) among all examples of the client or split, and the keyword
+#: arguments of the network's ``forward``.
 InputBatch = tuple[Tensor, Tensors]
 Augment = Literal["none", "crop_flip"]
-#: Names of :class:`ImageData` in the store.
+#: Names under which the tensors of :class:`ImageData` are stored.
 IMAGE_TENSORS = ("pixels", "labels", "mean", "std")
-#: Pixels of reflected border from which augment=crop_flip crops.
+#: Width in pixels of the border that ``augment=crop_flip`` adds on each side by reflection before it crops.
 BORDER = 4
 
 
@@ -30,8 +30,8 @@ BORDER = 4
 class ImageData:
     """The images of all clients in one tensor.
 
-    ``pixels`` [N, C, H, W]: uint8 (units of 1/255) or floating point. Images are normalized by (value - mean) / std,
-    with ``mean`` and ``std`` [C]. ``labels`` [N] int64.
+    ``pixels``: N images with C channels, shape [N, C, H, W], as uint8 (in units of 1/255) or floating-point values.
+    Models receive (value - mean) / std, with ``mean`` and ``std`` per channel, shape [C]. ``labels``: int64, shape [N].
     """
 
     pixels: Tensor
@@ -85,14 +85,17 @@ class TextData:
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Return the texts or images with these ``tensors``. The tensor names determine the kind of data."""
+    """Return the :class:`ImageData` or :class:`TextData` with these ``tensors``. Their names determine the class."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 
 def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
-    """Return the stored texts (repacked) or images at ``rows``, with their labels."""
+    """Return the tensors of the texts or images at ``rows``, with their labels.
+
+    The token ids of the selected texts are concatenated again.
+    """
     labels = {"labels": tensors["labels"][rows]}
     if "pixels" in tensors:
         return tensors | {"pixels": tensors["pixels"][rows]} | labels
@@ -102,7 +105,10 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
-    """Return the examples of all ``parts`` concatenated. All parts must be images, or all texts. Labels are copied."""
+    """Return the examples of all ``parts``, concatenated. Either all parts are images, or all are texts.
+
+    Labels are always copied. Images are copied only if there are several parts.
+    """
     labels = torch.cat([part.labels for part in parts])
     first = parts[0]
     if isinstance(first, ImageData):
@@ -122,7 +128,9 @@ def _packed(ids: Tensor, lengths: Tensor, second: Tensor) -> Encoded:
 
 
 class ImageExamples:
-    """The images of one client, or of one split of a data set, in a fixed order, normalized only once.
+    """The images of one client, or of one split of a data set, in a fixed order.
+
+    For training, the images are normalized once and then cached.
 
     ``labels`` (shape [n]) are on the training device.
     """
@@ -139,7 +147,10 @@ class ImageExamples:
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
+        """Yield every example once, in batches of ``size``, in an order sampled from ``draws``.
+
+        ``drop_last``: whether to leave out a last batch that is smaller than ``size``; ``augment``: the augmentation.
+        """
         order, crops = sample_epoch(len(self.rows), size, draws, drop_last, augment)
         if not len(order):
             return
@@ -189,10 +200,10 @@ def sample_epoch(
 ) -> tuple[Tensor, Tensor | None]:
     """Sample the order and the augmentation of ``count`` images for one epoch.
 
-    The order holds ``count`` image positions, or fewer with ``drop_last``, which excludes a last batch that is smaller
-    than ``size``. The augmentation is an int64 tensor of shape [n, 3] whose rows follow this order. A row holds the
-    number of pixels by which the image is shifted down and across, and whether the image is flipped. Without
-    augmentation, it is None.
+    The order holds the positions of n images. n is ``count``, or less if ``drop_last`` leaves out a last batch that is
+    smaller than ``size``. The augmentation is an int64 tensor of shape [n, 3], with one row per image in this order. A
+    row holds the number of pixels by which the image is shifted down and across, and whether the image is flipped. If
+    ``augment`` is "none", None is returned instead of this tensor.
     """
     kept = count
     if drop_last:
@@ -230,7 +241,10 @@ def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
 
 
 def batch_count(count: int, size: int, drop_last: bool) -> int:
-    """Return the number of batches in an epoch over ``count`` examples."""
+    """Return the number of batches of ``size`` in an epoch over ``count`` examples.
+
+    ``drop_last``: whether to leave out a last batch that is smaller than ``size``.
+    """
     if drop_last:
         return count // size
     return math.ceil(count / size)
@@ -246,7 +260,8 @@ def forward_all(
 ) -> Tensor:
     """Return the output of ``call`` (default: the model), shape [n, ...], for all examples, in evaluation mode.
 
-    ``size``: the batch size; ``report``: called after each batch with the number of finished batches.
+    ``size``: the batch size; ``report``: a function that is called after each batch with the number of finished
+    batches.
     """
     model.eval()
     places = []

@@ -1,4 +1,4 @@
-"""Execute requests: load finished artifacts and compute missing ones, in parallel on a CPU."""
+"""Execute requests: load finished artifacts and compute missing ones, on a CPU in several parallel processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knot_runner.engine.store import Artifact, Store
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import Handler, Send, TaskPool
 
-#: Seconds to wait before trying again to compute a request that another process is computing.
+#: If another process is computing a request, the executor checks again after this number of seconds.
 RETRY = 0.2
 #: Smallest number of seconds between two progress messages of one worker.
 _MESSAGES_EVERY = 0.2
@@ -31,9 +31,9 @@ class Executor:
     """A context manager that executes requests on one machine. Its exit ends the worker processes.
 
     Independent requests run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each. Results do
-    not depend on the number of workers, because every request has its own random generators. A request that another
-    process is already computing (for another sweep, or another job of the same sweep) comes last. The executor then
-    waits for that process to finish.
+    not depend on the number of workers, because every request has its own random generators. Another process may
+    already be computing a request, for another sweep or another job of the same sweep. Such a request comes last, and
+    the executor waits for the other process to finish it.
     """
 
     def __init__(

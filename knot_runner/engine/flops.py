@@ -36,7 +36,7 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     The count covers matrix products, convolutions and attention, with two operations for each multiply-add, by the
     formulas of ``torch.utils.flop_counter``. Other operations (normalization, activations) are not counted.
 
-    Return None for a custom model that has none of these operations, or whose operations cannot be counted.
+    The result is None for a custom model that has none of these operations, or whose operations cannot be counted.
     """
     counted = _Counted()
     try:

@@ -37,7 +37,7 @@ def choose_device(name: str) -> torch.device:
 def prepare_device(hardware: HardwareSettings) -> torch.device:
     """Set the thread count and deterministic kernels in this process, and return the device.
 
-    The thread count is a setting, because results depend on it (summation order).
+    The thread count is a setting, because it changes the order of sums and therefore the rounding of results.
 
     Raises:
         UserError: The device is not available, or does not support ``hardware.precision``.
@@ -69,5 +69,5 @@ def all_machines(records: Iterable[dict]) -> list[str]:
 
 
 def worker_count(hardware: HardwareSettings) -> int:
-    """Return ``hardware.num_workers``; 0 stands for one per core."""
+    """Return ``hardware.num_workers``, or the number of cores if this setting is 0."""
     return hardware.num_workers or cores()

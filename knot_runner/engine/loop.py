@@ -52,7 +52,9 @@ class Resources:
 
 
 def train_network(request: Train, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-    """Train ``request`` in folder ``work``, resuming after the last finished epoch. Return weights and a dict of facts.
+    """Train the model of ``request``; return the selected weights and a dict of facts.
+
+    Each epoch is committed in the folder ``work``. A repeated call resumes after the last committed epoch.
 
     Raises:
         DivergedError: A loss is not finite.
@@ -136,8 +138,8 @@ def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Mod
 def initial_model(resources: Resources, network: Network, start: Ref | None, seed: int) -> nn.Module:
     """Return a model with its initial weights.
 
-    If ``start`` is given, it names the weights in the store. Otherwise the pretrained weights of the network are used,
-    if any. All other weights are drawn at random from ``seed``.
+    If ``start`` is given, the model has the weights that ``start`` names in the store. Otherwise the pretrained weights
+    of the network are used, if there are any. All other weights are drawn at random from ``seed``.
     """
     torch.manual_seed(seed)
     model = build_network(network)
@@ -174,7 +176,7 @@ def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int)
 
 
 def key_of(request: StageRequest) -> StageKey:
-    """Return the key of this request's result in the store."""
+    """Return (folder of the store, content address), which identifies the result of ``request``."""
     if isinstance(request, Predict):
         return "predictions", request_key(request)
     return request.stage, request_key(request)
@@ -191,10 +193,10 @@ def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey,
 
 
 def run_one(request: StageRequest, resources: Resources, watch: ProgressCallback) -> Artifact:
-    """Compute one request under its lock, unless it is already finished.
+    """Return the artifact of ``request``. If the artifact is missing, compute it while holding its lock.
 
     Raises:
-        BusyError: Another process (or thread) is computing it.
+        BusyError: Another process (or thread) is computing the artifact.
     """
     key = key_of(request)
     name = request_title(request)

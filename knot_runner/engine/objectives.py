@@ -1,9 +1,10 @@
 """Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
 
-An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. It returns
-tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a batch. Only the
-rows differ between clients. A request holds the objective as ``Objective(make, settings)``. Worker processes look up
-``make`` by its module and name, so it must be defined at the top level of a module of the package or of a plug-in.
+An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. The function
+``make`` returns tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a
+batch. The loss function is the same for all clients; only the rows differ. A request holds the objective as
+``Objective(make, settings)``. Worker processes look up ``make`` by its module and name, so it must be defined at the
+top level of a module of the package or of a plug-in.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ObjectiveInputs:
             None for objectives that do not use it.
         features: ``features(name)`` returns the inputs of the last layer, shape [n, H], of the request's model
             ``name``. The name ``start`` stands for the initial model. If the loss uses these features, ``make`` must
-            return these as rows.
+            include them in the rows that it returns.
     """
 
     labels: Tensor
@@ -51,10 +52,11 @@ class ObjectiveInputs:
 class CrossEntropy:
     """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    T_i is ``temperature``. If ``hard_temperature`` is set, T_i lies between these two temperatures, depending on the
-    sample's initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control
-    experiment for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. For a constant temperature,
-    the control experiment changes the learning rate instead (``method.lr_control``).
+    z_i are the logits and y_i is the label of sample i. T_i is ``temperature``. If ``hard_temperature`` is set, T_i
+    lies between ``temperature`` and ``hard_temperature``, depending on the sample's initial hardness (see
+    :func:`sample_temperatures`). scale_i is 1. ``per_sample_rate`` selects the control experiment for per-sample
+    temperatures: the softmax uses the temperature 1, and scale_i is 1 / T_i. For a constant temperature, the control
+    experiment changes the learning rate instead (``method.lr_control``).
     """
 
     temperature: float = 1.0

@@ -1,8 +1,9 @@
 """Requests of methods that train in stages: plain data that can be hashed, pickled and compared.
 
-Requests refer to artifacts in the store, so that runs with the same content share results. Clients that train in rounds
-use :mod:`knot_runner.engine.federated.cohort` instead. Its requests carry tensors, because a round's weights are read
-once and not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning in both modules.
+Requests refer to artifacts in the store, so that runs with equal requests share results. Clients that train in rounds
+use :mod:`knot_runner.engine.federated.cohort` instead. The requests of that module contain tensors, because a round's
+weights are read only once and are not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning
+in both modules.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Train:
-    """A request to train one model. Without ``start``, initial weights are drawn from the seed and the party's name."""
+    """A request to train one model. If ``start`` is None, seed and party name determine the random initial weights."""
 
     stage: Literal["local", "pretrain", "distill"]
     party: str
@@ -58,7 +59,7 @@ class Train:
     #: the metric on validation examples that selects the best epoch: macro-F1 ("score") or the loss
     select: Literal["score", "loss"]
     seed: int
-    #: the digest of the pretrained encoder's settings, if ``start`` is None and ``model.weights`` is not "scratch"
+    #: the digest of the pretrained encoder's settings, if training starts from this encoder; otherwise "scratch"
     weights: str = "scratch"
     #: the augmentation of training images
     augment: Augment = "none"
@@ -79,8 +80,8 @@ class Predict:
 class OwnRequest(ABC):
     """Base class of a request type that a method defines.
 
-    Subclasses are frozen dataclasses of plain data. They have the fields ``stage`` and ``party``, and a method ``run``
-    that executes the request.
+    Subclasses are frozen dataclasses of plain data. These classes have the fields ``stage`` and ``party``, and a method
+    ``run`` that executes the request.
     """
 
     stage: str
@@ -88,7 +89,7 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """Execute the request and return the artifact's tensors and a dict of facts, which must include ``seconds``.
+        """Execute the request; return the artifact's tensors and a dict of facts. The dict must include ``seconds``.
 
         ``resources``, ``work`` and ``report`` are the arguments of :func:`knot_runner.engine.loop.train_network`.
         """

@@ -1,4 +1,4 @@
-"""Training in stages: epochs with commits, of which the best or the last epoch is selected."""
+"""Training in stages: run epochs with a commit after each, and select the weights of the best or the last epoch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Trainee:
         return None
 
     def weights(self) -> Tensors:
-        """Return a copy of the weights to keep."""
+        """Return a copy of the weights, which is the result of the training if the current epoch is selected."""
         return copy_weights(self.module)
 
 
@@ -107,11 +107,11 @@ def train_epochs(
 ) -> TensorsAndFacts:
     """Train ``epochs`` epochs in folder ``work``, resuming after the last finished epoch.
 
-    Return the selected model weights and a dict of training facts. The commits stay until the result is in the store,
-    so that a kill in between loses nothing.
+    Return the selected model weights and a dict of training facts. The commits are deleted only when the result is in
+    the store, so a kill before that time loses no finished epoch.
 
-    The epoch with the best validation score is selected. With ``select="loss"``, the untrained start (epoch 0) is also
-    a candidate, as in KNOT's public code. With ``keep="last"``, the last epoch is selected.
+    With ``keep="best"``, the epoch with the best validation score is selected. If also ``select="loss"``, the initial
+    model (epoch 0) is a candidate too, as in KNOT's public code. With ``keep="last"``, the last epoch is selected.
     """
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()

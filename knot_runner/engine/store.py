@@ -3,8 +3,8 @@
 ``<out>/artifacts/<stage>/<key>/`` contains ``tensors.safetensors``, further files of the stage, and ``info.json``. The
 info file is written last and contains digests of itself and the other files. A folder without an info file is
 unfinished work. An artifact that does not match its digest counts as missing, and is moved away when the stage is
-computed again. A process holds the lock of an artifact while it computes the artifact, so that two sweeps in one folder
-do not repeat work.
+computed again. While a process computes an artifact, it holds the artifact's lock, so that two sweeps in one folder do
+not repeat work.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """Return a finished artifact. Stages are executed in order, so an artifact that a stage reads is finished."""
+        """Return a finished artifact. The artifacts that a stage reads are finished, because stages run in order."""
         artifact = self.find(stage, key)
         if artifact is None:
             raise UserError("the result was deleted. Repeat the command to recreate it", self.folder(stage, key))
@@ -119,7 +119,7 @@ class Store:
         return artifact
 
     def find_or_put(self, stage: str, key: str, make: Callable[[], tuple[Tensors, Facts]]) -> Artifact:
-        """Return the artifact. If it is missing, first store the tensors and facts that ``make`` returns."""
+        """Return the artifact. If the artifact is missing, first store the tensors and facts that ``make`` returns."""
         with self.lock(stage, key):
             return self.find(stage, key) or self.put(stage, key, *make())
 
@@ -127,7 +127,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Context manager: hold the lock of the artifact ``key`` of ``stage`` for the ``with`` block.
 
-        If another process holds the lock, wait for that process, which usually finishes the artifact.
+        If another process holds the lock and ``wait`` is true, wait until that process releases the lock. The artifact
+        is then usually finished.
 
         If the artifact is damaged, its files are moved away, and the damage is reported on stderr.
 

@@ -4,10 +4,10 @@ A file is written directly from the tensors' memory, whereas the library's ``sav
 
 A federated state may hold a tensor for every client (a control variate, a head), but a round changes only the tensors
 of its participants. A tensor is settled if it is the same object as in the previous commit, and has not been changed in
-place. Settled tensors are written to a part, a file that later commits refer to, as soon as their total size reaches
-:data:`PART_BYTES`. An unchanged tensor is therefore written at most twice, and small states have no parts. When less
-than half of the bytes of a part are in use, the part is dropped and its remaining tensors are written to a new part.
-Tensors in a part are memory-mapped, so that memory use does not grow with the number of clients.
+place. As soon as the total size of the settled tensors reaches :data:`PART_BYTES`, they are written to a part, a file
+that later commits refer to. An unchanged tensor is therefore written at most twice, and small states have no parts.
+When less than half of the bytes of a part are in use, the part is dropped and its remaining tensors are written to a
+new part. Tensors in a part are memory-mapped, so that memory use does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     tensor is contiguous and on the CPU. Write the buffers before such a tensor changes.
 
     Raises:
-        TypeError: The dtype table above does not contain a tensor's dtype.
+        TypeError: A tensor has a dtype for which this module has no safetensors name.
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
@@ -144,9 +144,9 @@ class StateParts:
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Move settled tensors into a part if their total size suffices; return (tensors to write, moved tensors).
+        """If the settled tensors are large enough, move them into a part; return (tensors to write, moved tensors).
 
-        Both are dicts by name. The first holds the tensors that the next commit must write to the state file. The
+        Both are dicts by name. The first dict holds the tensors that the next commit must write to the state file. The
         tensors of the second dict are memory-mapped. A call writes at most one part, to which no commit refers yet.
         """
         self._forget_changed(tensors)

@@ -1,7 +1,7 @@
 """Trackers, which copy a run's log to Weights & Biases, TensorBoard, or a service that a plug-in adds.
 
-A plug-in registers a tracker by ``TRACKERS["name"] = begin``. A tracker that fails is reported once and switched off,
-because the run's own files are complete without it.
+A plug-in registers a tracker by ``TRACKERS["name"] = begin``. A tracker that fails is reported once and switched off.
+The run continues, because its own files hold the same data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from knot_runner.util.processes import on_signal
 
 #: Seconds to wait for an online service before the run goes on without it.
 FINISH_SECONDS = 10
-#: Key of a row -> the counter of this key: the key of the same row with the round, the iteration or the epoch.
+#: Key of a log row -> the key in the same row that counts it, such as a round, an iteration or an epoch ("counter").
 Counters = dict[str, str]
-#: Keys that count rows, in the order of preference.
+#: Keys that can be counters. If several are possible, the first is used.
 STEPS = ("round", "iteration", "epoch")
 
 
@@ -33,9 +33,9 @@ STEPS = ("round", "iteration", "epoch")
 class TrackedRun:
     """Information about a run that a tracker receives at the beginning.
 
-    ``config``: the whole composed config, plain values with string keys. It contains no API key or password from the
-    environment, because config composition rejects such values. ``family``: the kind of run (federated, distillation,
-    distance, ...).
+    ``config``: the whole composed config, plain values with string keys. The config contains no API key or password
+    from the environment, because config composition rejects such values. ``family``: the kind of run (federated,
+    distillation, distance, ...).
     """
 
     spec: TrackerSettings
@@ -49,12 +49,12 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """Return a readable name, which is not unique. Only the run id is unique."""
+        """Return a readable name. Several runs may have the same name; only the run id is unique."""
         return f"{self.method}-seed{self.seed}"
 
     @property
     def group(self) -> str:
-        """Return the group in the tracker settings (set by a preset or by the user), by default ``task/method``."""
+        """Return the group from the tracker settings (of a preset or the user). The default is ``task/method``."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
@@ -66,7 +66,7 @@ class TrackedRun:
 class Mirror(Protocol):
     """The mirror of one run: an object that copies the run's log to a tracking service.
 
-    If a method raises an exception, it is reported once, and the run continues without the mirror.
+    If a method raises an exception, the exception is reported once, and the run continues without the mirror.
     """
 
     def log(self, row: LogRow, steps: Counters) -> None:
@@ -96,10 +96,11 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 
 
 def counting_keys(row: LogRow) -> Counters:
-    """Return key -> counter for each key of a flat ``row``.
+    """Return the counter of each key of a flat ``row``, as a dict key -> counter.
 
-    A counter is a key such as a round or an epoch, which counts the rows. The counter of a key is the first key of
-    :data:`STEPS` that the row has with the same prefix; otherwise the first that the row has without a prefix.
+    A counter is a key such as a round or an epoch, which counts the rows. The counter of a key is the first of
+    :data:`STEPS` that the row contains with the same prefix as the key. If there is none, the counter is the first of
+    :data:`STEPS` that the row contains without a prefix.
     """
     keys = {}
     for key in row:
@@ -137,7 +138,7 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
 
 
 class Tracker:
-    """Context manager for the mirror of a run, which is started with the first logged number and always closed.
+    """Context manager for the mirror of a run. The first logged number starts the mirror, and the exit closes it.
 
     Raises :class:`UserError` for an unknown tracker, or if the tracker's package is not installed.
     """

@@ -1,4 +1,4 @@
-"""The package's own trackers. Each uses one tracker run per run id, so that a resumed run continues its tracker run.
+"""The package's own trackers. Both create one tracker run per run id, which a resumed run continues.
 
 ``tracker=wandb``: Weights & Biases; ``tracker=tensorboard``: event files in ``tensorboard/`` in the run's folder, for
 ``tensorboard --logdir outputs``.

@@ -1,7 +1,7 @@
 """Local training: the training loop, and a client's work in the plain loop over clients.
 
-:func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. The latter
-three train in stages (:mod:`knot_runner.engine.stages`).
+:func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. Local
+models, students and mutual learners train in stages (:mod:`knot_runner.engine.stages`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def train(
             Their sum is minimized; the mean is reported.
         optimizers: The optimizer for each kind of phase (``Phase.trains``).
         order: Random generator for the order of the examples and the augmentation.
-        by_examples: Whether batches are weighted by their numbers of examples in the mean loss; otherwise equally.
+        by_examples: Whether the mean loss weights each batch by its number of examples. If false, all batches have
+            equal weights.
         ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
     total = torch.zeros((), dtype=torch.float64, device=examples.labels.device)
@@ -74,7 +75,7 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossRows) -> Tensor:
-    """Return the scalar mean of ``loss`` over ``batch``. ``rows`` hold the rows of all examples, not only the batch."""
+    """Return the scalar mean of ``loss`` over ``batch``. ``rows`` covers all training examples, not only the batch."""
     positions, inputs = batch
     logits = model(**inputs)
     return loss(logits, cut_rows(rows, positions, logits.device)).mean()
@@ -113,12 +114,12 @@ def train_mode(module: nn.Module, frozen_statistics: bool) -> None:
 
 
 def all_finite(loss: float, *tensors: Tensor) -> bool:
-    """Return whether the mean loss of a training and all values of ``tensors`` are finite."""
+    """Return whether the mean training loss ``loss`` and all values of ``tensors`` are finite."""
     return math.isfinite(loss) and all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Return the gradient of ``value`` with respect to each of ``parameters``; zeros for frozen or unused ones."""
+    """Return the gradients of ``value`` with respect to ``parameters``; zeros for frozen or unused parameters."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
@@ -134,7 +135,7 @@ class LocalWork:
 
     Attributes:
         request: The client's request.
-        model: The module, which begins with the request's weights and buffers. Its final state is the client's result.
+        model: The module. At first, it has the request's weights and buffers; its final state is the client's result.
         layout: The positions of the model's parameters in flat vectors.
         examples: The client's training examples, without the held-out ones.
     """
@@ -180,7 +181,7 @@ class LocalWork:
         return self._engine.data.select(rows, self._engine.dtype)
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and loss of the request's objective; its initial logits are those of the current model."""
+        """Return the rows and loss of the request's objective. Its initial logits are those of the current model."""
         engine = self._engine
         request = self.request
         objective = self.request.objective
@@ -199,7 +200,7 @@ class LocalWork:
         return self._engine.features(self.request.model_of(name), self.request.rows)
 
     def batches(self) -> Iterator[InputBatch]:
-        """Yield the batches of all epochs, which are the same as without a :class:`LocalProgram`."""
+        """Yield the batches of all epochs. The batches are the same as without a :class:`LocalProgram`."""
         recipe = self.request.recipe
         order = local.local_draws(self.request)
         for _ in range(sum(phase.epochs for phase in recipe.phases)):

@@ -1,1 +1,1 @@
-"""Methods, one file per family, as pure functions such as ``plan`` and ``fold``, the server step (``contract.py``)."""
+"""Methods, one file per family. A method is a set of pure functions such as ``plan`` (see ``contract.py``)."""

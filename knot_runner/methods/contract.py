@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 #: The state of a method between rounds (tensors, and plain values such as names of artifacts), or a log row.
 State = dict[str, Any]
-#: The number of the server, in requests that otherwise hold the number of a client.
+#: The client number in requests that train a model of the server.
 SERVER = -1
 #: The parts of a message by name. ``update`` [p]: the change of the shared parameters, in the order of the layout.
 ClientMessage = dict[str, Tensor]
-#: Functions of a method. They return the requests of a round, a message, or the state and log entries after a fold.
+#: Types of a method's functions, which return a round's requests, a message, or the state and log entries after a fold.
 PlanFunction = Callable[..., "list[LocalTraining]"]
 MessageFunction = Callable[..., ClientMessage]
 FoldFunction = Callable[..., "Folded"]
@@ -45,7 +45,7 @@ class FurtherWork:
 
 
 def entries_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the entries of ``state`` whose names begin with ``prefix``, under the rest of their names."""
+    """Return the entries of ``state`` whose names begin with ``prefix``. The prefix is removed from the names."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
@@ -99,7 +99,7 @@ class Sent:
     Attributes:
         examples: The number of the client's training examples.
         facts: Values to log about the message, such as the norm.
-        model: For a second message, the model whose outputs the message holds, if the server has this model.
+        model: For a second message, the model that computed its outputs, if the server has this model.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -127,8 +127,8 @@ class Gathering:
 
     Attributes:
         phase: 1 for messages after training; 2 after the fold (:class:`~knot_runner.methods.messages.Exchange`).
-        sent: The messages, in client order. Each message is created when it is read.
-        empty: A function that creates the message of a client that has trained nothing, with the same shapes.
+        sent: The messages, in client order. Each message is created only when the iterator reaches it.
+        empty: A function that returns the message of a client that has not trained, with the shapes of ``sent``.
         aggregation: ``weighted`` by training examples, or ``uniform``.
         unweighted: Parts whose mean is always uniform.
     """
@@ -166,19 +166,19 @@ class Method:
         own: ``(config, state, federation, work) -> tensors``: state entries that the client keeps, computed from its
             training or from the message ``work.sent``.
         observe: ``(works) -> row``: log entries about the clients' training.
-        received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
+        received: ``(config, state, federation, client) -> message`` of the server; None: the shared parameters.
         unweighted: Parts of the message whose mean is always uniform over clients, for any ``method.aggregation``.
         one_model: Whether all clients deploy the same model, which is evaluated on all test examples. Otherwise
             each client's model is evaluated on the client's test examples (``evaluated`` of the result).
-        exchange: ``(config) -> exchange`` of second messages; None: server distillation may set it.
+        exchange: ``(config) -> exchange``: the exchange of second messages; None: only server distillation may add one.
         settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. The wrappers in
-            :mod:`knot_runner.methods.around` set this attribute and those below.
-        reduce: ``(gathering) -> (mean, row)`` of messages; None: ``averaging.mean_of``.
+            :mod:`knot_runner.methods.around` set this attribute and the following attributes.
+        reduce: ``(gathering) -> (mean, row)``: the mean of the messages; None: ``averaging.mean_of``.
         facts: ``(rounds, rows) -> facts``: entries of the result.
         arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: ``plan``.
-        begun: ``(state, work) -> state`` in which the client's work began, an earlier state if the client is late.
-        pass_time: ``(config, before, after, federation, round) -> (state, row)`` at the end of the round.
+        begun: ``(state, work) -> state`` when the client's work began; for a late client, an earlier state.
+        pass_time: ``(config, before, after, federation, round) -> (state, row)``: called at the end of the round.
         is_finished: See :class:`RoundMethod`.
     """
 
@@ -232,7 +232,7 @@ class RoundMethod:
     one_model: bool = True
     #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
     exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
-    #: ``(config, state, federation, round) -> bool``: whether training is over; None: if ``plan`` returns no requests
+    #: ``(config, state, federation, round) -> bool``: whether training is over; None: it is if ``plan`` returns []
     is_finished: Callable[..., bool] | None = None
     facts: Callable[[int, list[State]], State] = nothing
 

@@ -24,7 +24,7 @@ from knot_runner.methods.party import Architecture, LabelPoints, Party, label_po
 
 #: Tensors by name, the whole content of a checkpoint: ``weights`` [P], ``buffers`` [Q], and entries of the method.
 FederatedState = dict[str, Tensor]
-#: A method's own log entries of a round.
+#: The log entries that a method adds in a round.
 RoundRow = dict[str, object]
 #: The result of a fold (server step): the state after the round, and the round's log entries.
 Folded = tuple[FederatedState, RoundRow]
@@ -48,7 +48,7 @@ class ServerExamples:
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients or, with ``members``, one cluster of clients that is trained separately.
+    """All clients or, if ``members`` is set, one cluster of clients that is trained separately.
 
     ``clients`` always holds all clients, so that a client has the same number and the same draws in any cluster.
     """
@@ -57,7 +57,7 @@ class Federation:
     labels: Labels
     training: FederatedTraining
     seed: int
-    #: labels of all training examples, shape [N]; only the client itself uses the labels of its examples
+    #: labels of all training examples, shape [N]; the labels of a client's examples are used only by this client
     train_labels: Tensor
     server: ServerExamples | None = None
     #: augmentation of training images
@@ -71,7 +71,7 @@ class Federation:
     chosen: tuple[int, ...] | None = None
     #: with a simulated fleet: each client's training time per example in seconds, shape [N]
     seconds_per_example: Tensor | None = None
-    #: ``fixed``: a fixed number of clients per round; ``poisson``: each client is drawn independently
+    #: how a round's clients are drawn: a ``fixed`` number, or each client independently (``poisson``)
     sampling: Literal["fixed", "poisson"] = "fixed"
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Federation:
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
-        """Return the rows of one split of every client."""
+        """Return every client's row numbers of the examples in ``split``."""
         return [getattr(client, split) for client in self.clients]
 
     @cached_property
@@ -154,7 +154,7 @@ class Federation:
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return ``participants`` divided by the number of clients or, with Poisson sampling, the rate q."""
+        """Return ``participants`` as a fraction of all clients or, with Poisson sampling, the rate q."""
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
@@ -171,6 +171,6 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """Return all clients in a random order seeded by (seed, round), whose first clients take part in ``round``."""
+        """Return all clients in a random order seeded by (seed, round). The first ones take part in ``round``."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]

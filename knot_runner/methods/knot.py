@@ -157,5 +157,5 @@ def _predict(stage: Any, party: StoredParty, state: StageState, examples: Ref) -
     return Predict(stage, party.name, party.network, ref_of(state.weights[party.name]), examples)
 
 
-#: KNOT, and the training of its teachers only
+#: KNOT. With ``method=teachers``, only KNOT's teachers are trained
 KNOT = StageMethod(init, plan, fold)

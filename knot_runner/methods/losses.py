@@ -31,8 +31,9 @@ from knot_runner.util.files import Facts
 class Loss:
     """A loss: its options (a dataclass whose fields include ``name``) and its function.
 
-    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``, where ``log_p`` are the student's
-    log-probabilities, ``q`` the teachers' probabilities, and ``points`` the coordinates of the labels.
+    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``, for B examples, K teachers and C
+    classes. ``log_p`` are the student's log-probabilities, ``q`` the teachers' probabilities, and ``points`` the
+    coordinates of the labels.
     """
 
     options: type
@@ -43,7 +44,8 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
     """Return KL(q || p) as in the paper, or a form that the paper's public code uses.
 
     The public SA code uses 0.5 (KL(p || q) + KL(q || p)), and the public ERC code uses -sum q log2 p. Zeros in q add
-    nothing. The public code also averages over classes. We do not, because AdamW ignores a constant factor.
+    nothing. The public code also divides by the number of classes. We do not, because a constant factor does not change
+    the steps of AdamW.
     """
     if options.form == "cross_entropy":
         return -(q * log_p).sum(-1) / math.log(2)
@@ -93,8 +95,8 @@ LOSSES: Table[Loss] = Table(
 def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, where: str) -> None:
     """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
 
-    ``where``: the settings group that contains the weighting, for the message. ``points`` [C, d]: the label
-    coordinates, from which the solver of ``loss`` computes costs.
+    ``where``: the settings group that contains the weighting. The message names this group. ``points`` [C, d]: the
+    label coordinates, from which the solver of ``loss`` computes costs.
     """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")

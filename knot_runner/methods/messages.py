@@ -1,4 +1,4 @@
-"""Conversion of federated methods to :class:`RoundMethod`, and second messages, sent after the first are aggregated."""
+"""Conversion of federated methods to :class:`RoundMethod`, and second messages, which follow the aggregation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from knot_runner.util.errors import DivergedError
 
 @dataclass(frozen=True)
 class Answers:
-    """The second messages of a round, on which the server or the clients train: the ``mean``, or ``each`` message.
+    """The second messages of a round, on which the server or the clients train: either their mean, or all messages.
 
     Attributes:
-        mean: The mean of the messages; {} if the messages are read one by one.
-        each: The messages; [] if the mean is read.
+        mean: The mean of the messages; {} if the method reads each message.
+        each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
         students: Each client's trained model by client number, if clients train; {} if the server trains.
     """
@@ -60,8 +60,8 @@ class Exchange:
         fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``: updates the state after this
             training.
         reads: What ``plan`` and ``fold`` read: the ``mean`` of the messages, ``each`` message, or ``either``.
-        answered_by: ``clients`` or ``server``: who computes the outputs. If the server does, clients send no second
-            message.
+        answered_by: ``clients`` or ``server``: who computes the outputs. If the server computes the outputs, clients
+            send no second message.
     """
 
     ask: Callable[..., list[Inference]]
@@ -128,7 +128,7 @@ def fold_and_exchange(
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Run the fold and the exchange of ``round``; return the state, the log entries, and the further work.
 
-    The log entries of the fold and of the exchange are merged; byte counts are added.
+    The log entries of the fold and of the exchange are merged. The byte counts of the two are added.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:
@@ -201,7 +201,7 @@ def run_exchange(
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
-    """Return the second message for logits or features that are all 0, with the shapes of the messages.
+    """Return a second message, computed from outputs that are all 0, with the shapes of every second message.
 
     In rounds without a second message, the result is {}.
     """

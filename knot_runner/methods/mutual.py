@@ -120,10 +120,10 @@ class TrainParties(OwnTraining):
     """A request to train several parties together. In the artifact, the weights of party i have the prefix ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
-    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. When all of the
-    party's own examples have been used, a new pass over these examples begins. The mutual term is ``weight`` times the
-    mean loss between the party's outputs and the other parties' outputs on the transfer batch. The other parties'
-    outputs carry no gradient.
+    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. A party's own
+    examples may be fewer than the transfer examples. As soon as all of them have been used, a new pass over them
+    begins. The mutual term is ``weight`` times the mean loss between the party's outputs and the other parties' outputs
+    on the transfer batch. The other parties' outputs carry no gradient.
     """
 
     stage: str
@@ -154,8 +154,8 @@ class TrainParties(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the selected weights, and the training facts of :func:`knot_runner.engine.training.train_epochs`.
 
-        The selected epoch has the highest macro-F1 on validation examples, averaged over parties. Without validation
-        examples, it is the last epoch.
+        The selected epoch has the highest macro-F1 on validation examples, averaged over parties. If there are no
+        validation examples, the last epoch is selected.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -165,7 +165,7 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return, for each party, the mean ``loss`` between the party's outputs and those of the other parties.
+    """Return, for each party, the mean ``loss`` between the party's outputs and the outputs of the other parties.
 
     Each loss is a scalar, the mean over the batch and the other parties. ``logits``: each party's logits, of shape [B,
     C]; ``points``, shape [C, d]: coordinates of the classes. With KL, the result is the sum in Zhang et al. 2018

@@ -96,7 +96,7 @@ class StoredParty:
 
 @dataclass
 class StageState:
-    """The state of a method that trains in stages. The string ``stage/key`` names an artifact; "" stands for none.
+    """The state of a method that trains in stages. Strings ``stage/key`` name artifacts; "" stands for no artifact.
 
     Attributes:
         weights: The separately trained model of each party.
@@ -138,7 +138,7 @@ class StageState:
 
 
 def scored(row: LogRow) -> LogRow:
-    """Return ``row`` without the entries that are None, such as a validation score if no examples are held out."""
+    """Return ``row`` without entries that are None. The validation score is None if no examples are held out."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -164,7 +164,7 @@ class PartyFederation:
 
     ``clients``: the parties with local models; ``server``: the party with the global data set and model; ``transfer``:
     the party with the unlabeled transfer set (by default the server); ``random``: random examples, on which teachers'
-    probability biases are computed. It is None if the weighting does not use biases.
+    probability biases are computed, or None if the weighting does not use biases.
     """
 
     clients: tuple[StoredParty, ...]

@@ -14,8 +14,9 @@ from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.data.tasks import Images
 from knot_runner.engine.seeds import numpy_generator
 
-#: Function of the teachers' outputs q [N, K, C], each teacher's fraction of the data [K], and the probability biases B
-#: [K, C] or None, that returns the weights [N, K].
+#: Function ``(q, shares, biases) -> weights`` [N, K] for N examples, K teachers and C classes. ``q`` [N, K, C]: the
+#: teachers' output probabilities; ``shares`` [K]: each teacher's fraction of the data; ``biases`` [K, C] or None:
+#: probability biases.
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -25,7 +26,7 @@ def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting D: the teacher's fraction of all training data, the same for every example."""
+    """Return weighting D: the teacher's fraction of all training data. This weight is equal for all examples."""
     return shares.expand(q.shape[:2]).clone()
 
 
@@ -64,7 +65,7 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights``, shape [N, K], but with equal weights of 1 for examples whose weights are all 0.
+    """Return ``weights``, shape [N, K], but with all weights set to 1 for examples whose weights are all 0.
 
     The weights can then be normalized. If all weights of an example are 0, the output of every teacher equals the
     reference (uniform distribution or bias), so all teachers count equally.
@@ -83,7 +84,7 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting reads biases, which need inference on random examples; true for plug-ins."""
+    """Return whether the weighting may read biases, which need inference on random examples; true for all plug-ins."""
     return weighting not in ("A", "D", "U")
 
 

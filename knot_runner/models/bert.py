@@ -9,11 +9,11 @@ from knot_runner.config.settings.groups import ModelSettings
 
 
 class PublishedHead(nn.Module):
-    """A head with a LayerNorm of (last hidden state + embedding output) and a post-norm Transformer encoder layer.
+    """A head: LayerNorm of (last hidden state + embedding output), followed by a post-norm Transformer encoder layer.
 
     Only the [CLS] position is read, so the queries and the feed-forward network are computed only for this position.
-    The results equal the output of ``nn.TransformerEncoderLayer`` (tested) at this position. This halves the computing
-    time of the whole model.
+    The results equal the output of ``nn.TransformerEncoderLayer`` at this position (tested), and the whole model takes
+    half the time.
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:

@@ -26,8 +26,8 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 class Autoencoder(nn.Module):
     """An encoder and a decoder for images.
 
-    ``encoder`` maps normalized images of shape [B, C, H, W] to codes of shape [B, code], and ``decoder`` maps codes to
-    images. ``code``: number of values of a code.
+    ``encoder`` maps normalized images of shape [B, C, H, W] to codes of shape [B, code], where ``code`` is the number
+    of values of a code. ``decoder`` maps codes to images.
     """
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:

@@ -275,8 +275,8 @@ class Mobilenet(nn.Module):
     """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, optionally with GroupNorm.
 
     GroupNorm is intended for federated training. With ``width: 1`` and ``last: 1280``, the network has 3,504,872
-    parameters for 1,000 classes, with either normalization. The strides are those of the paper for every image size.
-    Unlike in torchvision, there is no dropout before the head.
+    parameters for 1,000 classes, both with BatchNorm and with GroupNorm. The strides are those of the paper for every
+    image size. Unlike in torchvision, there is no dropout before the head.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: Shape, classes: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings.networks import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
 MOMENTUM = 0.1
-#: Added to variances, as PyTorch does.
+#: Constant that is added to variances before the square root, as in PyTorch.
 EPSILON = 1e-5
 #: PyTorch's classes of batch normalization, which custom models may contain.
 TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -37,9 +37,10 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 class BatchNorm(nn.Module):
     """``nn.BatchNorm2d`` for inputs of shape [B, C, H, W], with a ``mask`` that excludes padded samples.
 
-    ``mask``, shape [B], is 1 for a sample and 0 for padding, which does not count in mean and variance. None: no
-    padding. In training mode, a batch with a single value per channel (one 1x1 image) uses the running statistics.
-    PyTorch raises an error for such a batch, because a single value has no variance. Running statistics are buffers.
+    ``mask``, shape [B], is 1 for a sample and 0 for padding; None stands for no padding. Mean and variance do not
+    include padding. In training mode, a batch with a single value per channel (one 1x1 image) uses the running
+    statistics. PyTorch raises an error for such a batch, because a single value has no variance. Running statistics are
+    buffers.
     """
 
     running_mean: Tensor

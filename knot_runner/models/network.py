@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError, first_line, nearest
 
 @dataclass(frozen=True)
 class Network:
-    """The settings of a model (of one party), the form of the inputs, and the number of classes.
+    """The settings of one party's model, the form of the model's inputs, and the number of classes.
 
     ``inputs``: (channels, height, width) of images, or the vocabulary size of a text model.
     """
@@ -47,7 +47,7 @@ class Network:
 
     @property
     def head(self) -> str:
-        """Return the name prefix of the last linear layer's parameters."""
+        """Return the prefix of the names of the parameters of the last linear layer."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
@@ -79,8 +79,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     """Return the module that the function ``spec.target`` builds.
 
     Raises:
-        UserError: The function does not exist or fails, or the module that it returns lacks the head that the settings
-            name.
+        UserError: The function does not exist or fails, or the returned module has no head of the name in the settings.
     """
     module_name, _, name = spec.target.partition(":")
     try:

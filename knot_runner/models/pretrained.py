@@ -1,8 +1,8 @@
 """Load pretrained BERT encoders from a local folder or the hub, check them, and copy them into a model.
 
 Every tensor of the encoder must be in the file with its shape and finite values, and every tensor in the file must
-belong to the encoder. Otherwise the run would start from partly random weights. The exception are heads: heads in the
-file are ignored, and the head of the model is initialized at random, which :func:`describe_weights` reports.
+belong to the encoder. Otherwise the run would start from partly random weights. Heads are an exception: heads in the
+file are ignored, and the head of the model is initialized at random. :func:`describe_weights` reports this.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return ``name`` as a path. Relative paths start at ``paths.data_dir``."""
+    """Return ``name`` as a path. A relative path is relative to ``paths.data_dir``."""
     return (data_root or Path()) / Path(name).expanduser()  # an absolute path replaces data_root
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the weight files in ``folder``: model.safetensors, or all files of a model that is split into several.
+    """Return the weight files in ``folder``: model.safetensors, or all files of a model in several parts.
 
     Raises:
         UserError: The folder contains no weight files or no config.json.

@@ -6,14 +6,14 @@ Named taps, in forward order:
 - mlp: ``layer1..n``, the output of each hidden layer after ReLU, [B, D]
 - resnet: ``block1..n``, the output of each stage after its last ReLU, maps
 - wrn: ``block1..3``, the sum of shortcut and residual of each stage, maps. The sum is read before normalization and
-  ReLU, which belong to the next stage in a pre-activation network (as in RepDistiller).
+  ReLU, because these belong to the next stage in a pre-activation network (as in RepDistiller).
 - mobilenet: ``block1..7``, the sum of shortcut and residual of each stage, without a ReLU, maps
 - vgg: ``block1..n``, the output of each stage after its last ReLU and before pooling, maps (as in RepDistiller)
 - bert: ``layer1..n``, the output of each encoder layer at [CLS], [B, H]
 - all: ``features``, the input of the last linear layer, [B, D] (:func:`feature_reader`)
 
-In addition, every module of a network is a tap. Its name is the path of the module (``stages.0``, ``stem``), and its
-value the output of the module.
+In addition, the output of every module of a network is a tap. The name of this tap is the path of the module, such as
+``stages.0`` or ``stem``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Point:
 
 
 def tap_names(network: Network) -> list[str]:
-    """Return the names of the network's taps in forward order, without module paths; the last is ``features``."""
+    """Return the names of the network's taps in forward order, without module paths. The last is ``features``."""
     return list(_named_points(network))
 
 
@@ -117,9 +117,9 @@ def check_taps(network: Network, names: Sequence[str], key: str) -> None:
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
     """Return a function that runs a forward pass and returns the logits and the taps ``names``.
 
-    The outputs have gradients. ``model`` is built from ``network``. If a module is called several times in a pass, the
-    tap is the last output. A module that changes its input in place, such as ``ReLU(inplace=True)``, also changes the
-    value of a tap that is the output of the module before.
+    The outputs have gradients. ``model`` is built from ``network``. If a module is called several times in one forward
+    pass, the tap holds the module's last output. A module that changes its input in place, such as
+    ``ReLU(inplace=True)``, also changes the value of a tap that is the output of the module before.
 
     Raises:
         UserError: A tap is unknown, or is not a tensor in the first pass. The message names the setting ``key``.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 #: Characters that every vocabulary contains. There are no capitals, because texts are lower-cased first.
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
-#: Maximum fraction of [UNK] tokens. If the fraction is larger, the vocabulary does not fit the texts.
+#: Maximum fraction of tokens that may be [UNK]. A larger fraction shows that the vocabulary does not fit the texts.
 MAX_UNKNOWN = 0.2
 #: Number of positions in BERT.
 MAX_LENGTH = 512
@@ -37,7 +37,7 @@ TOKENIZER_FILES = (
 class Encoded:
     """Texts as concatenated token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``.
 
-    The second sentence of text i starts at the token ``second[i]`` of the text.
+    The second sentence of text i starts at token number ``second[i]`` of this text.
     """
 
     ids: Tensor  # int32 [total tokens]
@@ -53,7 +53,11 @@ class Encoded:
         return self.offsets.diff()
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the texts ``rows``, padded to the longest text: ``ids``, ``mask``, ``types`` int64 [B, L]."""
+        """Return the B texts at ``rows``, padded to the longest of them (L tokens).
+
+        The keys are ``ids`` (token ids), ``mask`` (1 for a token, 0 for padding) and ``types`` (segment ids), int64 [B,
+        L].
+        """
         lengths = self.lengths[rows]
         position = torch.arange(int(lengths.max()))[None, :]
         mask = position < lengths[:, None]
@@ -135,10 +139,10 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The WordPiece trainer of the library numbers ## pieces in hash order, so the vocabulary would differ between
-    processes (tested). The BPE trainer is deterministic, so it is used instead. A BPE piece becomes ``piece`` at the
-    beginning of a word, and ``##piece`` elsewhere. The vocabulary begins with all single characters of the texts and of
-    ASCII, so that these characters are never [UNK]. The pieces follow, most frequent first.
+    The library's WordPiece trainer is not used, because it numbers ## pieces in hash order, so the vocabulary would
+    differ between processes (tested). The library's BPE trainer is deterministic and used instead. A BPE piece becomes
+    ``piece`` at the beginning of a word, and ``##piece`` elsewhere. The vocabulary begins with all single characters of
+    the texts and of ASCII, so that these characters are never [UNK]. The pieces follow, most frequent first.
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -171,7 +175,10 @@ def _after_first(pieces: Iterable[str]) -> list[str]:
 
 
 def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
-    """Return BERT's uncased tokenizer over ``vocabulary``: [CLS] a [SEP] (b [SEP])."""
+    """Return BERT's uncased tokenizer for ``vocabulary``.
+
+    A text a becomes [CLS] a [SEP], and a pair of sentences a, b becomes [CLS] a [SEP] b [SEP].
+    """
     from tokenizers import BertWordPieceTokenizer, Tokenizer
 
     words = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
@@ -228,8 +235,9 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
     """Divide texts with these ``lengths`` into batches of similar length; return the row numbers of each batch.
 
-    With a ``generator`` (training), rows are shuffled and sorted by length within pools of 32 batches, and the batches
-    are shuffled again. Without a ``generator`` (evaluation), the longest texts come first. Each row appears once.
+    With a ``generator`` (training), rows are shuffled and divided into pools of 32 batches. Rows are sorted by length
+    within each pool, and the batches are then shuffled. Without a ``generator`` (evaluation), the longest texts come
+    first. Each row appears once.
     """
     if generator is None:
         return list(torch.argsort(lengths, descending=True, stable=True).split(size))

@@ -2,14 +2,14 @@
 
 A step changes the exponents (h_j - C_ij) / eps by at most ``CAP``. If a full step decreases D, the row takes log(1 + w)
 / w times this step instead, where w is the change of the exponents by the full step. D contains log-sum-exp functions,
-for which this step length guarantees an increase. For a row above the target eps, eps is lowered geometrically along
-the tangent dh/deps as soon as Newton's method is near convergence. Only the last level is solved to the tolerance. Rows
-that have converged leave the batch.
+for which this step length guarantees an increase. A row may begin with an eps above the target. Each time that Newton's
+method is near convergence, eps is multiplied by ``RATIO``, and h follows the tangent dh/deps. Only the problem with the
+target eps is solved to the tolerance. Rows that have converged leave the batch.
 
-The linear system of a step has the Laplacian of a graph on the labels as its matrix. It is solved by additions of
-non-negative numbers only, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an
-additional edge to an outer ground with a weight about as small as rounding errors. This edge fixes the constant in h (h
-+ c gives the same plan) and undetermined components.
+The linear system of a step has the Laplacian of a graph on the labels as its matrix. The solution only adds
+non-negative numbers, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an
+additional edge to an outer ground with a weight about as small as rounding errors. This edge makes h unique: without
+it, h + c would give the same plan for any constant c, and some components could be undetermined.
 
 In the arrays below, labels are the first axis and rows the last, so that each operation runs along the batch.
 """
@@ -23,7 +23,9 @@ from numpy import ndarray
 
 
 def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
-    """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
+    """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs`` for N problems on n labels.
+
+    ``rhs`` and x have shape [n, columns, N], with one or more right-hand sides per problem.
 
     ``edges`` [n, n, N]: entry [k, j] is the weight of the edge between the labels k and j < k; other entries are
     ignored. ``ground`` [n, N]: the weight of each label's edge to an outer ground.
@@ -49,8 +51,8 @@ def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     return x
 
 
-#: Factor of eps per level. Of .1 to .35, .35 needs the fewest iterations on pairs from Dirichlet(.5) and
-#: Dirichlet(.05).
+#: Factor by which eps is lowered. Among the values from .1 to .35, .35 needs the fewest iterations on pairs from
+#: Dirichlet(.5) and Dirichlet(.05).
 RATIO = 0.35
 #: Maximum change of an exponent by a step.
 CAP = 4.0
@@ -59,16 +61,17 @@ CAP = 4.0
 NEAR_OPTIMUM = 2.0
 #: Relative error of an exponential, in units of 1 + max(cost) / eps.
 NEWTON_ROUNDING = 1e-15
-#: Weight of the edge from a label to the ground, relative to the mass that moves at the label, in the same units. It is
-#: larger than rounding errors.
+#: Weight of the edge from a label to the ground, relative to the mass that moves at the label, in units of 1 +
+#: max(cost) / eps. This weight is larger than rounding errors.
 GROUND = 1e-14
-#: Minimum weight of the edge from a label to the ground, relative to q_j. It is above the smallest normal float64.
+#: Minimum weight of the edge from label j to the ground, relative to q_j. This weight is above the smallest normal
+#: float64.
 UNSEEN = 1e-290
 
 
 @dataclass
 class AscentRows:
-    """State of the rows in the batch. The last axis of every array is the row."""
+    """State of the rows (problems) in the batch. The last axis of every array is the row."""
 
     index: ndarray
     p: ndarray
@@ -83,7 +86,7 @@ class AscentRows:
     step: ndarray
     #: slope of D along the last step, at the start of the step; -1 if the step needs no check
     slope: ndarray
-    #: h after the shorter step, which replaces a last step that decreased D
+    #: h after a shorter step in place of the last step; used if the last step decreased D
     cautious: ndarray
     #: marginal error before the last step
     error: ndarray
@@ -97,14 +100,17 @@ class AscentRows:
         return AscentRows(*(part[..., keep] for part in vars(self).values()))
 
     def update(self, part: AscentRows) -> None:
-        """Copy h, done and count back from ``part``, rows that :meth:`take` returned."""
+        """Copy h, done and count back from ``part``, which :meth:`take` returned."""
         self.h[:, part.index] = part.h
         self.done[part.index] = part.done
         self.count[part.index] = part.count
 
 
 def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
-    """Return the initial state of the ascent for rows p, q [n, N], from ``h`` [n, N] and with ``eps`` [N] per row."""
+    """Return the initial state of the ascent for N rows with the marginals ``p`` and ``q`` on n labels, shape [n, N].
+
+    ``h`` [n, N]: initial values; ``eps`` [N]: initial eps of each row; ``tangent`` [n, N]: dh/deps.
+    """
     none = p[0] < 0
     index = np.arange(len(eps))
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)

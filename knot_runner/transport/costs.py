@@ -13,8 +13,8 @@ from torch import Tensor
 def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) -> Tensor:
     """Return the points [n, d'] that define the ground cost, computed from the labels' coordinates [n, d].
 
-    ``semantic``: the coordinates (the paper's main runs). ``onehot``: the unit vectors, so that any two labels are
-    sqrt(2) apart (the public ERC code). ``hybrid``: both, concatenated (the public SA code).
+    ``semantic``: the coordinates (the paper's main runs). ``onehot``: one unit vector per label, so that any two labels
+    are sqrt(2) apart (the public ERC code). ``hybrid``: coordinates and unit vector, concatenated (the public SA code).
     """
     units = torch.eye(len(coordinates), dtype=coordinates.dtype, device=coordinates.device)
     return {"semantic": coordinates, "onehot": units, "hybrid": torch.cat([units, coordinates], 1)}[kind]
@@ -42,7 +42,7 @@ def host_cost(points: Tensor) -> Tensor:
     return ground_cost(points.detach().double()).cpu()
 
 
-#: Values [N] and potentials [N, n] of N transport problems on n labels.
+#: Transport costs, shape [N], and potentials, shape [N, n], of N transport problems on n labels.
 Solution = tuple[Tensor, Tensor]
 
 
@@ -65,5 +65,6 @@ class Solver:
     epsilon: float
     #: newton: maximum error of the plan's second marginal, summed over labels; the first marginal is exact
     tolerance: float
-    #: geomloss: ratio of its schedule; .5 as published (far from converged), .99 within a few tenths of a percent
+    #: geomloss: factor of eps from one update to the next; .5 as published (far from converged); .99 for values within
+    #: a few tenths of a percent
     scaling: float

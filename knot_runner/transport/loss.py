@@ -8,11 +8,11 @@ gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teac
 (Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
 
 The paper's definition of the KNOT loss and its code differ, and both are available. ``newton`` returns the T_eps that
-eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. It runs one update per eps in a
-schedule that halves eps, about 14 in total, and **does not converge**. On the five sentiment labels at eps .001, its
-values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and have a
-different direction (mean cosine with the true gradient about .9). With ``scaling=0.99``, values are within a few tenths
-of a percent, but take ten times as long.
+eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. This call halves eps after each
+update, makes about 14 updates in total, and **does not converge**. On the five sentiment labels at eps .001, its values
+are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and differ in
+direction (their mean cosine with the true gradient is about .9). With ``scaling=0.99``, values are correct within a few
+tenths of a percent, but take ten times as long.
 
 :func:`exact_transport` computes W1 (eps = 0) for any label space with the fastest exact method. Labels on a line or at
 leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are
@@ -32,7 +32,7 @@ from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, line, tight_trees, tree
 from knot_runner.util.errors import UserError
 
-#: If the marginal error of a row is above the tolerance times this factor, an error is raised.
+#: An error is raised if the marginal error of a row exceeds this factor times the tolerance.
 SLACK = 1e3
 
 
@@ -130,7 +130,8 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
     """Solve eps = 0 by POT's linear program, one row after another on the CPU (a slow reference).
 
-    A row takes about 0.1 ms. If several potentials are optimal (such as for p equal to q), the gradient is one of them.
+    A row takes about 0.1 ms. If several potentials are optimal (for example, if p equals q), the gradient is one of
+    these potentials.
     """
     import numpy as np
     import ot
@@ -167,7 +168,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> Solution:
     """Return W1 between the rows of p and q, shape [N], and potentials, shape [N, n].
 
     p and q have shape [N, n], and their rows are scaled to sum 1. W1 is computed in float64, in units of ``points``,
-    shape [n, d]. A potential is a subgradient of W1 with respect to p, which is determined up to a constant.
+    shape [n, d]. A potential is a subgradient of W1 with respect to p, up to a constant.
     """
     p = unit_mass(p)
     q = unit_mass(q)

@@ -13,16 +13,16 @@ exponent::
     dD/dh = q - P,                        P_j = sum_i p_i s_ij,   s_i = softmax_j((h_j - C_ij) / eps)
     -eps D'' = Laplacian of the graph on the labels whose edge j-k weighs w_jk = sum_i p_i s_ij s_ik
 
-Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). It converges
-in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge in
-``MOST_STEPS``, or whose limit is not unique, start from a large eps instead. eps is then decreased in levels, and each
-level starts from the tangent dh/deps of the previous level. (As eps decreases, h becomes a linear function of eps up to
-terms of exp(-1 / eps).)
+Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). The method
+converges in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge
+within ``MOST_STEPS`` iterations, or whose limit is not unique, start again from a large eps. eps is then decreased in
+levels, and each level starts from the tangent dh/deps of the previous level. (As eps decreases, h becomes a linear
+function of eps up to terms of exp(-1 / eps).)
 
 If p equals q in all digits, no mass moves. The potentials are then determined by flows of the order of exp(-C_ij /
 eps), far below the precision of q in float64. In this case f = g, and a fixed-point iteration computes both
-(small_epsilon.py). If p is close to q (or at a label with p_j = q_j), q - P is computed from the moving mass alone,
-which is accurate down to 1e-290.
+(small_epsilon.py). If p is close to q, or at a label j with p_j = q_j, q - P is computed only from the mass that moves.
+The result is then accurate down to 1e-290.
 
 float64 cannot resolve one case: the labels of a group exchange much mass with each other, but none with other labels,
 because the group's masses in p and q are equal. Many potentials are then optimal up to rounding, and the result depends
@@ -45,17 +45,18 @@ from knot_runner.transport import ascent
 from knot_runner.transport.small_epsilon import fixed_point, limit_potential, log_sum_exp, masses_logarithm
 from knot_runner.transport.trees import transport_trees
 
-#: Smaller masses count as 0. They are far below the smallest float32.
+#: Masses below this value count as 0. The value is far below the smallest float32.
 NOTHING = 1e-50
-#: p and q are equal up to the rounding of their sums if no label has a larger relative difference.
+#: p and q count as equal if their relative difference is at most this value for every label.
 SAME = 2e-15
-#: Largest numbers of iterations from the limit of small eps, and from a large eps.
+#: Maximum numbers of iterations: ``MOST_STEPS`` from the limit of small eps, and ``MAX_ITERATIONS`` from a large eps.
 MOST_STEPS = 10
 MAX_ITERATIONS = 400
-#: Fractions of the largest cost: eps is small up to ``SMALL``; the decrease of eps starts from ``LARGEST_EPSILON``.
+#: Values of eps as fractions of the largest cost. eps counts as small up to ``SMALL``. Rows that start from a large eps
+#: start from ``LARGEST_EPSILON``.
 SMALL = 0.1
 LARGEST_EPSILON = 0.25
-#: Bytes of an array of shape [labels, labels, rows], which fits into the cache of a core.
+#: Maximum size in bytes of an array of shape [labels, labels, rows], which fits into the cache of a core.
 BYTES_AT_ONCE = 2**18
 
 
@@ -79,8 +80,8 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     """Solve N transport problems with marginals p and q, shape [N, n], to a marginal error of ``tolerance``.
 
     ``cost`` has shape [n, n]. Rows are scaled to a sum of 1, in float64. Rows that do not converge within 400
-    iterations are returned as they are, so check ``marginal_error`` (rounding contributes about 1e-16 max(cost) /
-    epsilon).
+    iterations are returned without an error, so check ``marginal_error``. Rounding contributes about 1e-16 max(cost) /
+    epsilon to this error.
     """
     sources, targets, ground = (tensor.detach().to("cpu", torch.float64) for tensor in (p, q, cost))
     rows = max(1, BYTES_AT_ONCE // (8 * len(ground) ** 2))

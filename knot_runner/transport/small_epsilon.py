@@ -4,7 +4,7 @@ As eps decreases, mass moves along the edges of a tree (trees.py), over each edg
 an edge is the difference of the masses of p and q on one side of the edge. Let s_ij = softmax_j((h_j - C_ij) / eps) be
 the shares of newton.py. Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u
 can reach. Let F be the flow over an edge from u to v, and A_u = q_u + the flows out of u. The mass at a node is divided
-in the same shares, wherever it comes from, so that::
+in the same shares, independent of where the mass comes from. Therefore::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
@@ -24,12 +24,15 @@ _TINY = 1e-300
 
 
 def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon: float) -> tuple[ndarray, ndarray]:
-    """Return h = g + eps log q, shape [n, N], up to a constant per column, and the smallest flow over an edge, [N].
+    """Return h = g + eps log q, shape [n, N], and the smallest relative flow over an edge, shape [N].
 
-    ``excess`` [n, N]: q - p, with sum 0. Where q = 0, h is at most -1e8 eps. Flows are relative to the mass that moves
-    in that part, on either side of the edge, in which less mass moves. If the smallest flow is as small as rounding
-    errors, the limit is unknown. Across an edge without flow, the potential difference is set to 0, although any value
-    up to the edge length is valid.
+    n is the number of labels and N the number of problems. ``excess`` [n, N]: q - p, with sum 0. h is determined up to
+    a constant per column. Where q = 0, h is at most -1e8 eps.
+
+    An edge divides its tree into two parts. The relative flow over the edge is the flow divided by the mass that moves
+    in one part, namely the part in which less mass moves. If the smallest flow is as small as rounding errors, the
+    limit is unknown. Across an edge without flow, the potential difference is set to 0, although any value up to the
+    edge length is valid.
     """
     lengths = trees.lengths
     below = trees.below
@@ -75,7 +78,10 @@ def log_sum_exp(exponents: ndarray, axis: int) -> ndarray:
 
 
 def masses_logarithm(q: ndarray) -> ndarray:
-    """Return log q, or -1e8 where q is 0: no cost / eps can offset this value, but 0 times this value is finite."""
+    """Return log q, or -1e8 where q is 0.
+
+    This value is lower than any -cost / eps. In contrast to -inf, 0 times this value is finite.
+    """
     return np.where(q > 0, np.log(np.where(q > 0, q, 1.0)), -1e8)
 
 

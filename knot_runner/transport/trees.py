@@ -1,14 +1,14 @@
 """Trees along which mass moves in unregularized optimal transport (eps = 0), and the closed-form cost on a tree.
 
-If the cost is the distance in a tree, as on a line and between leaves, all mass moves along that tree. The flow over an
-edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
+If the cost is the distance in a tree, as for labels on a line or at leaves, all mass moves along that tree. The flow
+over an edge is the difference between the masses of p and q below the edge, so (Le et al. 2019, eq. 3)::
 
     W1(p, q) = sum over edges e of  w_e |p(below e) - q(below e)|,    dW1 / dp_i = sum over e above i of  w_e sign(...)
 
 Labels with an ultrametric cost, such as superclasses and one-hot labels, are leaves. Let d_1 < d_2 < ... be their
-distances. Groups of labels that are at most d_l apart are the subtrees of level l, and the edge above one has the
-weight (d_l+1 - d_l) / 2. For other costs between a few labels, mass moves along a spanning tree of the labels, given by
-the optimal vertex of the dual program::
+distances. Groups of labels that are at most d_l apart are the subtrees of level l. The edge above each of these
+subtrees has the weight (d_{l+1} - d_l) / 2. For other costs between a few labels, mass moves along a spanning tree of
+the labels, given by the optimal vertex of the dual program::
 
     W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
 
@@ -34,7 +34,7 @@ SAME_LEVEL = 1e-9
 
 
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Solve eps = 0 for p, q [N, n] on leaves of a tree. Return values [N] and potentials of p [N, n].
+    """Return W1 [N] and the potentials of p [N, n], for p and q of shape [N, n] and labels that are leaves of a tree.
 
     Raises:
         UserError: The points are not leaves of a tree.
@@ -43,7 +43,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Solve eps = 0 for p, q [N, n] with labels on a line. Return values [N] and potentials of p [N, n].
+    """Return W1 [N] and the potentials of p [N, n], for p and q of shape [N, n] and labels on a line.
 
     Raises:
         UserError: The points have more than one coordinate.
@@ -78,7 +78,8 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     """Return the edges of the tree with leaf distances ``cost`` [n, n].
 
     Returns:
-        The weight [E] of each edge, and the labels below it [E, n] as 0 and 1.
+        The weight of each of E edges, shape [E], and a matrix [E, n] that is 1 for the labels below the edge, otherwise
+        0.
 
     Raises:
         UserError: The cost is not that of a tree: two labels of one group have different distances from a third label.
@@ -109,7 +110,9 @@ FEASIBLE = 1e-9
 
 
 def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
-    """Return the vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree for each vertex.
+    """Return the V vertices of {f: f_i - f_j <= distances_ij, f_0 = 0}, shape [V, n], and a spanning tree for each.
+
+    Along the edges of the tree, the constraints of the vertex are tight (equalities).
 
     The trees are [V, n - 1, 2], with labels i < j for each edge. ``distances`` [n, n] has at most ``MOST_ENUMERATED``
     points.
@@ -135,7 +138,7 @@ def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     return potentials[feasible][first], trees[first]
 
 
-#: Maximum distance of labels from a line that counts as a rounding error, as a fraction of the largest cost.
+#: Labels are on a line if their distance from the line is at most this fraction of the largest cost (rounding).
 ON_A_LINE = 1e-9
 
 
@@ -143,11 +146,12 @@ ON_A_LINE = 1e-9
 class TransportTrees:
     """T trees with E edges and V = E + 1 nodes each.
 
-    Some nodes are labels. Each edge divides its tree into two parts: that of the edge's lower end, and that of the
-    upper end.
+    Some nodes are labels; n is the number of labels. Each edge divides its tree into two parts: one contains the lower
+    end of the edge, and the other contains the upper end.
     """
 
-    #: [T, n] dual potential f for which the tree is tight; p and q use the tree with the largest <f, p - q>
+    #: [T, n] dual potential f for which the tree is tight. Mass from p to q moves along the tree with the largest <f, p
+    #: - q>
     potentials: ndarray
     #: [T, E] length of each edge
     lengths: ndarray
@@ -162,7 +166,10 @@ class TransportTrees:
 
 
 def transport_trees(cost: ndarray) -> TransportTrees | None:
-    """Return the trees for Euclidean distances ``cost`` [n, n]; None if there are too many labels without a tree."""
+    """Return the trees for Euclidean distances ``cost`` [n, n]; None if all distances are 0 or no trees can be found.
+
+    For distances that are not those of a tree, trees are found for up to ``MOST_ENUMERATED`` labels.
+    """
     return _trees(cost.tobytes(), len(cost))
 
 

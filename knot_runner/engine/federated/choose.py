@@ -25,8 +25,8 @@ def make_engine(
 ) -> Engine:  # fmt: skip
     """Return an engine that is ready to train the models ``networks`` on ``data`` and to evaluate them on ``test``.
 
-    With ``hardware.engine=auto``, the device determines the engine. For text models and custom models, ``auto`` selects
-    ``loop`` where it would select ``stacked`` for other models.
+    With ``hardware.engine=auto``, the device determines the engine. If this engine is ``stacked`` and a network is a
+    text model or custom model, ``loop`` is used instead.
 
     Raises:
         UserError: The device, the engine and the precision are not compatible.
@@ -56,7 +56,7 @@ def make_loop(inputs: EngineInputs) -> Engine:
 
 
 def make_lean(inputs: EngineInputs) -> Lean:
-    """Return ``hardware.engine=lean``, for CPUs."""
+    """Return the engine ``hardware.engine=lean``, which trains in worker processes on CPUs."""
     if not is_host(inputs.device.type):
         raise UserError(
             f"this engine runs only on a CPU, but the device is {inputs.device}",
@@ -70,7 +70,10 @@ def make_lean(inputs: EngineInputs) -> Lean:
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=stacked``, for the package's image models (not for custom models) on any device."""
+    """Return the engine ``hardware.engine=stacked``, for any device.
+
+    It supports the package's image models, but no custom models.
+    """
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware = inputs.hardware
@@ -105,7 +108,8 @@ def _per_network(engines: Sequence[Engine]) -> Engine:
 class PerNetwork:
     """An engine that sends the requests for network k to ``engines[k]``, all in this process.
 
-    The engines run one after another, on the same device and data. (A worker of the lean engine trains any network.)
+    The engines run one after another, on the same device and data. The lean engine does not need this class, because
+    each of its workers can train every network.
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:

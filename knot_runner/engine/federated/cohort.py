@@ -1,7 +1,8 @@
 """The engine interface: requests for a client's local training and for inference, and results, as plain data.
 
-:mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes here contain
-tensors directly, because a round has thousands of requests, and each request is executed once and never stored.
+:mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes in this module
+contain tensors instead of references to stored tensors. A round has thousands of requests, and each request is executed
+once and never stored.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from knot_runner.engine.training import LocalWork
 
 Item = TypeVar("Item")
-#: Examples per inference request. The number is fixed, so that logits do not depend on the number of workers.
+#: Number of examples per inference request. This number is fixed, so that logits do not depend on the number of
+#: workers.
 INFERENCE_ROWS = 512
-#: Examples per inference request if many models are evaluated on the same examples. Larger requests are then faster.
+#: Number of examples per inference request if ``Inference.many`` is true. Larger requests are then faster.
 ROWS_OF_MANY = 1024
 
 
@@ -36,7 +38,7 @@ def silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class ClientModel:
-    """A model as two flat vectors: P weights, and Q buffer values (the running statistics; 0 without BatchNorm)."""
+    """A model as two flat vectors: P weights, and Q buffer values (running statistics; Q = 0 without BatchNorm)."""
 
     weights: Tensor
     buffers: Tensor
@@ -44,7 +46,7 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training, in addition to the module's weights.
+    """The result of local training, except for the trained weights, which are in the module.
 
     ``loss``: mean loss over all steps; ``steps``: number of optimizer steps; ``kept``: further tensors that a
     :class:`LocalProgram` returns, by name.
@@ -127,9 +129,11 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the request needs only SGD at a constant rate: no held-out rows, program or head in the loss.
+        """Return whether the request needs only SGD with a constant learning rate.
 
-        Every engine has its own training loop for these requests. All other requests run in the plain loop.
+        Such a request has no held-out rows and no program, and its objective does not read the head (``reads_head``).
+
+        Every engine has its own training loop for such requests. All other requests run in the plain loop.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -173,9 +177,9 @@ class Inference:
 
     Attributes:
         network: The index of the network among the networks of the engine.
-        output: ``logits`` or ``features``. Features are the inputs of the last layer.
-        many: Whether further requests evaluate other models on the same rows. If so, the engine may do work that
-            depends only on the rows once for all models. Results then differ by rounding.
+        output: ``logits`` or ``features``. Features are the inputs of the network's last layer.
+        many: Whether further requests evaluate other models on the same rows. If so, the engine may share computations
+            that depend only on the rows among these models. Results then differ by rounding.
         body: Identifier of the model's body (all layers except the head). Models with the same identifier differ only
             in their heads, so the engine may compute the inputs of these heads once. The results are bitwise equal.
     """
@@ -211,7 +215,7 @@ class Engine(Protocol):
 
 
 def ordered(results: Mapping[int, Item]) -> list[Item]:
-    """Return the values of ``results`` in the order of the keys, which are the positions of the requests."""
+    """Return the values of ``results``, sorted by key. The keys are the positions of the requests."""
     return [results[position] for position in sorted(results)]
 
 
@@ -259,12 +263,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The training configuration of a client, which minimizes mean_i loss_i + (proximal / 2) || w - w_start ||^2.
+    """The training configuration of a client. The client minimizes mean_i loss_i + (proximal / 2) || w - w_start ||^2.
 
     A method computes the configuration for one client and one round from the settings (for example, a learning rate
-    from a temperature). It is never stored. In contrast, :class:`~knot_runner.config.settings.groups.StageSettings` are
-    settings that a user writes, and the key of a stage contains them. Both classes have an optimizer, learning rate,
-    batch size and weight decay.
+    from a temperature). The configuration is never stored. In contrast, a user writes
+    :class:`~knot_runner.config.settings.groups.StageSettings`, and the key of a stage depends on these settings. Both
+    classes have an optimizer, learning rate, batch size and weight decay.
 
     ``cosine``: whether the learning rate of step t is lr (1 + cos(pi t / T)) / 2, where T is the maximum number of
     steps. ``check``, ``patience``: early stopping for requests with held-out rows; see ``held`` of

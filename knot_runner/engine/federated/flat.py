@@ -1,6 +1,6 @@
 """A model's parameters and buffers as two flat vectors.
 
-With flat vectors, it takes one line of code each to average models, to add control variates, and to stack models.
+With flat vectors, averaging models, adding control variates and stacking models each take one line of code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Field:
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """The position of each parameter and buffer in the flat vectors, in the model's order."""
+    """The position of each parameter and buffer in the flat vectors, in the order of the model's definition."""
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
@@ -73,7 +73,8 @@ class FlatLayout:
         """Return the mask [P] of the parameters that ``patterns`` select by name.
 
         Patterns use file name syntax, and ``head`` stands for the head. A pattern that begins with "!" excludes
-        parameters. The other patterns select parameters; without any, all parameters are selected.
+        parameters. The other patterns select parameters. If all patterns begin with "!", all other parameters are
+        selected.
 
         Raises:
             UserError: A pattern matches no parameter, or no parameter is selected.
@@ -114,14 +115,17 @@ class FlatLayout:
 
 
 def layout_of(network: Network) -> FlatLayout:
-    """Return the layout of the network's model, which is built on the meta device without memory or random draws."""
+    """Return the layout of the network's model.
+
+    The model is built on the meta device, without memory or random draws.
+    """
     with torch.device("meta"):
         model = build_network(network)
     return FlatLayout(_fields(dict(model.named_parameters())), _fields(_kept_buffers(model)), network.head)
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return initial weights (P values) and buffers (Q values) in float32, equal for all clients with this network."""
+    """Return the initial weights (P values) and buffers (Q values) of all clients with this network, in float32."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 

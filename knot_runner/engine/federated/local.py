@@ -19,7 +19,7 @@ Result = Trained | Tensor
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the client's images: the trained parameters, the order and the augmentation.
+    """One pass over the client's images: which parameters are trained, and the order and augmentation of the images.
 
     ``order``, an int64 tensor of shape [n']: positions of the images among the client's n rows (n' < n if a smaller
     last batch is dropped). ``crops``, shape [n', 3]: the augmentation of each image (:func:`sample_epoch`), or None.
@@ -31,7 +31,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Yield the client's epochs, phase after phase. Random draws are seeded by (seed, round, client) in all engines."""
+    """Yield the epochs of all phases, in order. All engines seed the random draws by (seed, round, client)."""
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:

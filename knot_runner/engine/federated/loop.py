@@ -1,4 +1,4 @@
-"""The plain loop over clients: modules, autograd and ``torch.optim``. It is the reference for the other engines."""
+"""The plain loop over clients: modules, autograd and ``torch.optim``. Other engines are compared with this engine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Loop:
         """Do nothing, because there is nothing to free."""
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client, starting from the request's model, by the request's settings or program.
+        """Train one client from the model of the request, with the settings or the program of the request.
 
         The model is evaluated before and after training. ``weights``: not used; the result has its own memory.
         """
@@ -85,7 +85,7 @@ class Loop:
     def features(self, model: ClientModel, rows: Tensor) -> Tensor:
         """Return the features of ``model``, shape [n, H], for the training examples at ``rows``.
 
-        The weights of the engine's module are the same before and after the call.
+        The call does not change the weights of the engine's module.
         """
         current = ClientModel(*flat.flat_vectors(self.model))
         outputs = self.infer(Inference(model, rows, "train", output="features"))
@@ -93,7 +93,7 @@ class Loop:
         return outputs.to(self.device)
 
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return a function of the logits that computes ``loss``, a loss that reads logits and features.
+        """Return ``loss``, which reads logits, rows and features, as a function of only the logits and the rows.
 
         After this call, each forward pass of the model, or of a copy of the model, stores the input of the head.
         """

@@ -19,7 +19,7 @@ from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import SERVER, FurtherWork, Method
 from knot_runner.methods.federation import Federation
 
-#: Setting groups that wrap a method unless they are null. All other groups configure the method itself.
+#: Setting groups that add a wrapper to a method unless they are null. All other groups configure the method itself.
 AROUND = ("privacy", "fleet")
 
 
@@ -56,8 +56,9 @@ def round_flops(
 ) -> dict[str, int | None]:
     """Return ``client_flops`` and ``server_flops`` of one round; both are None if ``flops`` is None.
 
-    The counts cover the local training of ``requests``, and ``further``, the work after the clients' messages are
-    aggregated. Inference in ``further`` counts for the server if the server trains, and otherwise for the clients.
+    The counts cover the local training of ``requests`` and the work in ``further``, which follows the aggregation of
+    the clients' messages. Inference in ``further`` is added to ``server_flops`` if the server trains, and otherwise to
+    ``client_flops``.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
@@ -74,7 +75,8 @@ def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     """Return the FLOPs of one local training: 3 F per example and epoch.
 
     An epoch that trains the head needs no gradients below the head, and an epoch that trains the body needs no
-    gradients of the head's weights. A local program may train all parameters for further epochs.
+    gradients of the head's weights. If the request has a local program, ``further`` of the program is added as epochs
+    that train all parameters.
     """
     recipe = request.recipe
     count = len(request.rows)

@@ -14,7 +14,7 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 #: Log entries that are summed over clusters.
 SUMMED = ("bytes_down", "bytes_up", "dropped", "late", "partial", "distill_steps", "distill_tested")
-#: Log entries that are averaged over clusters, and the entry with each cluster's weight.
+#: Log entries that are averaged over clusters -> the log entry that holds each cluster's weight.
 MEANS = {
     "staleness": "arrived",
     "distill_loss": "distill_steps",
@@ -39,7 +39,7 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
-    """Return the state of cluster ``number``, under the entry names that the method uses."""
+    """Return the entries of the state that belong to cluster ``number``, without the cluster's prefix."""
     return entries_below(state, f"cluster/{number}/")
 
 
@@ -51,8 +51,8 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
 def joint_row(rows: list[State]) -> State:
     """Combine the log entries of the clusters into one log row.
 
-    Only the entries in :data:`SUMMED` and :data:`MEANS` and the ``clock`` are kept. Each cluster has its own clock, and
-    the latest clock is reported. A mean is None if no cluster has any weight.
+    The row holds only the entries in :data:`SUMMED` and :data:`MEANS`, and the ``clock``. Each cluster has its own
+    clock, and the row holds the latest time. A mean is None if the weights of all clusters are 0.
     """
     joint: State = {}
     for name in SUMMED:

@@ -11,7 +11,7 @@ import torch
 
 from knot_runner.methods.contract import Method, Sent
 
-#: Number of bytes of the index of an entry.
+#: Number of bytes that the index of one sent entry takes.
 INDEX = 4
 
 
@@ -31,7 +31,7 @@ def compressed(method: Method, share: float) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Return the message with only the fraction ``share`` of update entries (at least one) that are largest.
+    """Return the message with only the largest entries of the update: the fraction ``share``, and at least one entry.
 
     Entries are compared by absolute value. Each entry is sent with its index. The whole update is sent instead if it
     takes fewer bytes.

@@ -5,8 +5,8 @@ these logits. In the paper, training minimizes
 
     KL(softmax(mean_k z_k) || softmax(z))
 
-which is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: instead of this loss, you can use any
-loss and weighting of KNOT (:mod:`knot_runner.methods.losses`), or loss terms (:mod:`server_terms`).
+This is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: instead of this loss, you can use any loss
+and weighting of KNOT (:mod:`knot_runner.methods.losses`), or loss terms (:mod:`server_terms`).
 
 The server has the clients' models, so it computes the clients' logits itself. Distillation adds no entries to the
 state, because each distillation starts from the averaged model.
@@ -58,7 +58,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return what the distillation reads: ``either`` if mean logits suffice, ``each`` if it needs every message."""
+    """Return ``either`` if the distillation needs only the clients' mean logits, ``each`` if it needs every message."""
     if spec.ensemble != "logits" or spec.weighting != "A":
         return "each"
     if spec.terms:
@@ -76,7 +76,7 @@ def ask(
     """Return requests for the logits of the client's ``model`` on the transfer set, and on the random examples.
 
     The random examples are included only if the weighting reads probability biases. The list is empty in rounds without
-    distillation, and in a last round that trains heads only.
+    distillation, and in the additional last round of FedPer, which trains only heads.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
@@ -248,8 +248,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the rows [n] of one epoch of the server's training.
 
-    By default, an epoch is the whole transfer set. If ``steps`` is set, an epoch has as many rows as that number of
-    steps needs, taken from consecutive random permutations of the transfer set.
+    By default, an epoch is the whole transfer set. If ``steps`` is set, an epoch has as many rows as this number of
+    steps needs. These rows are taken from random permutations of the transfer set, one after another.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -263,7 +263,8 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
     """Return the rows of the transfer set for training, and the rows for early stopping.
 
-    The fraction ``valid`` of the transfer set is used for early stopping. These rows are the same in every round.
+    The fraction ``valid`` of the transfer set is used for early stopping. The division into these two parts is the same
+    in every round.
     """
     transfer = _server_examples(federation).transfer
     count = int(spec.valid * len(transfer))

@@ -3,9 +3,9 @@
 The terms replace the losses of KNOT. A term compares the softened outputs of student and teacher, their transport cost,
 their hidden layers, or the relations among the examples of a batch.
 
-The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. Hidden layers are averaged
-as well, because all clients start a round from the same model. The server computes hidden layers with the models that
-the clients sent. FedMD's clients send logits only, so with FedMD the terms can read only logits.
+The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. The outputs of hidden
+layers can be averaged as well, because all clients start a round from the same model. The server computes hidden layers
+with the models that the clients sent. FedMD's clients send logits only, so with FedMD the terms can read only logits.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _KEY = "method.server_distillation.terms"
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
     """Raise :class:`UserError` for terms that the server cannot distill with.
 
-    A term must fit the clients' ``networks`` and the number of transfer ``examples``. It must not read labels, because
-    the transfer set has none. It may read hidden layers only if clients send models.
+    A term must fit the clients' ``networks`` and the number of transfer ``examples``. A term must not read labels,
+    because the transfer set has none. A term may read hidden layers only if clients send models.
     """
     for network in networks:
         for terms in read_terms(spec.terms, network, [network], _KEY):

@@ -32,7 +32,8 @@ def attention_map(maps: Tensor, p: float) -> Tensor:
 def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
     """Return the mean squared difference [B] between two networks' attention maps, averaged over positions.
 
-    ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. The larger is first pooled to the size of the other.
+    ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. The maps with more positions are first pooled to the
+    size of the other maps.
     """
     height = min(f.shape[2], g.shape[2])
     width = min(f.shape[3], g.shape[3])

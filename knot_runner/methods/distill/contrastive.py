@@ -15,15 +15,15 @@ from knot_runner.config.settings.methods.terms import CrdTermSettings
 from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch, TermInputs, unit_length
 from knot_runner.util.errors import UserError
 
-#: Constant that is added to the denominator of h, as in the authors' code.
+#: Constant that is added to the denominator of h (:func:`noise_contrast`), as in the authors' code.
 _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
     """Return, for each example of a batch, the positions of ``count`` random negative examples, shape [B, count].
 
-    ``positions``, shape [B], holds the positions of the batch among the training examples, and ``examples`` is the
-    number of training examples. Negatives are drawn from all training examples except the example itself.
+    ``positions``, shape [B], holds the positions of the batch's examples among all training examples, and ``examples``
+    is the number of training examples. Negatives are drawn from all training examples except the example itself.
     """
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
@@ -69,8 +69,8 @@ class ContrastPair(nn.Module):
         """Return the loss, shape [B], of the student against the teacher's memory, plus the reverse.
 
         ``f`` and ``g`` are the student's and the teacher's features. The first term compares the student's embeddings
-        with the memory of the teacher's embeddings; the second term swaps the two networks. In training mode, both
-        memories are then updated.
+        with the memory of the teacher's embeddings. The second term swaps the two networks. In training mode, both
+        memories are updated afterwards.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))

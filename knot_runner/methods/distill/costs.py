@@ -47,8 +47,8 @@ class StageCounter:
     def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
         """Return the FLOPs of a stage.
 
-        The result is None for a request that is neither training nor inference on stored examples, such as the
-        synthesis of images.
+        The result is None for other requests than training or inference on stored examples, such as the synthesis of
+        images.
         """
         epochs = len(artifact.info.get("epochs", []))
         if isinstance(request, Train):

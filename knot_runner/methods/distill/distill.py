@@ -3,16 +3,17 @@
 Rounds with schedule ``offline``: round 0 trains the teachers, and round 1 the student. Without teachers, round 0 trains
 the student. Each phase of the student's training is a separate round before the student's last round. With schedule
 ``generations``, each student has one round. With other schedules, round 0 trains all students. Data-free distillation
-has two more rounds before the student's: one for the records of the teacher's activations, and one for the images
-synthesized from the teacher.
+has two more rounds before the student's rounds. The first computes records of the teacher's activations, and the second
+synthesizes images from the teacher.
 
 Facts of the result: ``terms`` holds the weight of each loss term, and the initial ratio of the weighted term to the
-cross-entropy. ``phases`` holds the same for each phase, and ``synthesis`` facts about the images.
+cross-entropy. ``phases`` holds the same values for each phase, and ``synthesis`` holds facts about the synthesized
+images.
 
 Each phase of a student's training has its own loss. For example, FitNets has two stages (Romero et al. 2015, algorithm
 1). Stage 1 is a phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer.
-Stage 2 is the training with ``method.terms``. The student's weights carry over to the next phase. The optimizer and the
-adapters of a phase do not.
+Stage 2 is the training with ``method.terms``. The next phase continues from the student's weights, but with a new
+optimizer and new adapters.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from knot_runner.util.files import LogRow
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> StageState:
-    """Return a state with the names of those teachers' weights that are already in the store.
+    """Return a state that names the weights of each teacher whose weights are already in the store.
 
     Raises:
         UserError: A term does not fit the networks.
@@ -184,7 +185,8 @@ def train_students(
 ) -> TrainStudents:  # fmt: skip
     """Return the request that trains the student ``party``, or all students that train together.
 
-    The ``generated`` examples, if given, replace the real examples, both for training and for selecting the epoch.
+    If ``generated`` is given, these examples replace the real examples, both in training and in the selection of the
+    epoch.
     """
     student = federation.server
     schedule = config.schedule
@@ -232,7 +234,7 @@ def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) ->
 
     This is the first phase whose weights ``state`` does not hold. After all phases it is ``last``, the training with
     ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
-    returns the weights of its last epoch, because the network may not classify yet.
+    returns the weights of its last epoch, not of the best, because the network may not be able to classify yet.
     """
     phases = phases_of(config)
     done = len(state.phases)

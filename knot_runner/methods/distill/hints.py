@@ -17,8 +17,8 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
     """Return a layer that maps features of shape ``from_shape`` to features of shape ``other``.
 
     Both shapes are [B, channels, H, W], or both are [B, D]. For equal shapes, the layer is the identity, unless
-    ``always`` is set. Otherwise, it is a linear layer for vectors, a 1x1 convolution for maps of the same size, and a
-    strided or transposed convolution for maps of different sizes.
+    ``always`` is true. In all other cases, the layer is linear for vectors, a 1x1 convolution for maps of the same
+    size, and a strided or transposed convolution for maps of different sizes.
 
     Raises:
         UserError: No such layer exists.

@@ -26,15 +26,16 @@ from knot_runner.util.errors import UserError
 
 #: Number of examples whose outputs are computed to find the shapes of hidden features.
 SHOWN = 4
-#: Number of batches on which the first values of the terms are measured.
+#: Number of batches on which the initial values of the terms are measured.
 FIRST_BATCHES = 8
-#: A term below this fraction of the cross-entropy counts as 0, because of rounding.
+#: A term that is smaller than this fraction of the cross-entropy counts as 0, because its value may be a rounding
+#: error.
 ROUNDING_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
 class TermSpec:
-    """A loss term before its modules are created: its options, and the pairs of taps (hidden features) per teacher."""
+    """A loss term without its modules: the name, the options, and each teacher's pairs of taps (hidden features)."""
 
     name: str
     options: Any
@@ -91,7 +92,7 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 class WeightedTerms(nn.Module):
     """The loss of one student: the weighted sum of its terms, with their adapters and memories.
 
-    ``student`` and ``teachers``: the networks' outputs for a few examples, which give the shapes; see
+    ``student`` and ``teachers``: the networks' outputs for a few examples, from which the terms read the shapes; see
     :class:`TermInputs`.
     """
 
@@ -173,7 +174,7 @@ class WeightedTerms(nn.Module):
         return facts
 
 
-#: Maximum size of a teacher's cached outputs, in bytes. Larger outputs are computed again for every batch.
+#: Maximum size of a teacher's cached outputs, in bytes. Larger outputs are not cached, but computed for every batch.
 MOST_BYTES = 2**30
 
 

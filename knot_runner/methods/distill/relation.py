@@ -1,9 +1,9 @@
 """Loss terms that compare relations among the examples of a batch. The networks' features may differ in size.
 
 f of shape [B, d] are the student's features, and g of shape [B, D] a teacher's features. Feature maps are flattened.
-The loss of a batch with one example is 0. The triplet term compares which of two examples is nearer to a third example;
-a majority of the teachers decides (You et al. 2017, L_RD). The number of triples and the margin are our choice, because
-the paper does not state these values.
+The loss of a batch with one example is 0. The triplet term asks which of two examples is nearer to a third example. The
+majority of the teachers determines the answer (You et al. 2017, L_RD). The number of triples and the margin are our
+choice, because the paper does not state these values.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from knot_runner.methods.distill.term import (
 from knot_runner.models.taps import NetworkOutputs
 from knot_runner.util.errors import UserError
 
-#: Largest batch size B for which all B^3 angles are held in memory. For larger batches, at most this number of angles,
-#: cubed, is in memory at a time.
+#: Largest batch size B for which all B^3 angles are held in memory. For larger batches, at most ``ANGLES_AT_ONCE``^3
+#: angles are in memory at a time.
 ANGLES_AT_ONCE = 128
 #: Two points are equal up to rounding if their squared distance is below this fraction of their squared norms.
 _EQUAL = 1e-13
@@ -115,7 +115,7 @@ def angle_relation(f: Tensor, g: Tensor) -> Tensor:
     """Return the scalar mean, over the B^3 triples, of the smooth L1 difference between the networks' cosines.
 
     The difference is 0 for triples with equal examples. For more than ``ANGLES_AT_ONCE`` examples, the angles are
-    computed in blocks, and again in the backward pass.
+    computed in blocks, and computed again in the backward pass to save memory.
     """
     n = len(f)
     at_once = max(1, ANGLES_AT_ONCE**3 // n**2)

@@ -206,7 +206,7 @@ class Students(StageTraining):
             self.teacher.eval()
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return each student's loss on ``batch``. The loss of a student has no gradient for the other students."""
+        """Return each student's loss on ``batch``. The gradient of a loss reaches only the loss's own student."""
         rows = self._batch(batch[0], self._draws, self._epoch)
         share = self._share(self._epoch)
         pairs = zip(self.terms, self._outputs(batch), strict=True)

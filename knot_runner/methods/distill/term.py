@@ -23,8 +23,8 @@ from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.models.taps import NetworkOutputs
 
-#: The default taps of a term: none (only logits), the input of the last layer, the middle or the last feature map of
-#: each network, or all feature maps.
+#: The default taps of a term: ``none`` (the term reads only logits), ``features`` (the input of the last layer),
+#: ``middle`` or ``last`` (the middle or the last feature map of each network), or ``maps`` (all feature maps).
 DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 
 
@@ -74,10 +74,10 @@ class TermInputs:
 class Term:
     """A term of the loss.
 
-    ``make(options, inputs)`` returns the unweighted loss. If the loss is a ``torch.nn.Module``, its parameters (such as
-    adapters) are trained with the student's parameters, and its buffers (such as memories) are part of each commit. The
-    buffers may change only in training mode. The loss is called exactly once per step, because it may draw numbers from
-    the generator of the batch.
+    ``make(options, inputs)`` returns the unweighted loss. The loss may be a ``torch.nn.Module``. Its parameters (such
+    as adapters) are then trained with the student's parameters, and its buffers (such as memories) are part of each
+    commit. The buffers may change only in training mode. The loss is called exactly once per step, because it may draw
+    numbers from the generator of the batch.
     """
 
     #: dataclass of the settings, including ``weight`` and, if the term reads taps, ``taps``
@@ -110,8 +110,8 @@ def mean_over_teachers(
 ) -> Tensor:
     """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
-    ``compare`` is called in the order of :func:`compared_taps`. If the first two arguments of this function are bound,
-    the result is a loss of a term.
+    ``compare`` is called in the order of :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and
+    ``compare``, for example with ``functools.partial``.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
@@ -133,8 +133,8 @@ class PairModules(nn.Module):
     """A loss with a module for each pair of taps of each teacher.
 
     ``each[i](f, g, batch)`` [B] is the loss of pair i, in the order of :func:`compared_taps`. Losses are summed over
-    the pairs and averaged over teachers. ``make(f, g)`` creates the module for a pair with the student's features ``f``
-    and a teacher's features ``g``, which give the shapes.
+    the pairs and averaged over teachers. ``make(f, g)`` creates the module for a pair. ``make`` reads the shapes from
+    ``f``, the student's features, and ``g``, the teacher's features.
     """
 
     def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:

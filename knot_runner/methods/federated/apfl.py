@@ -1,13 +1,14 @@
-"""APFL (Deng et al. 2020, Algorithm 1): a client uses a mix alpha v + (1 - alpha) w of its own and the global model.
+"""APFL (Deng et al. 2020, Algorithm 1): a client uses alpha v + (1 - alpha) w, a mix of its own and the global model.
 
-Here v is the client's own model and w the global model. In every step, w changes by the gradient of f at w. v changes
-by the gradient of f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient of f at the mixed
-model. Both gradients are computed before the step. An adaptive alpha changes in the first step of a round (eq. 10):
+Here v is the client's own model and w the global model. f is the client's loss. In every step, the gradient of f at w
+changes w. The gradient of f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient of f at the
+mixed model, changes v. Both gradients are computed before the step. An adaptive alpha changes in the first step of a
+round (eq. 10):
 
     alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
 
-Differences from public code: as in the paper, we mix models, whereas some code mixes their outputs. v starts from the w
-of the first round in which the client takes part.
+Differences from public code: as in the paper, we mix models, whereas some public code mixes the outputs of models. v
+starts from the w of the first round in which the client takes part.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed
 model, and ``client/<k>/alpha`` (a scalar) the client's alpha.

@@ -1,23 +1,24 @@
 """FedAvg (McMahan et al. 2017, Algorithm 1), FedProx (Li et al. 2020), and the function that runs a method's round.
 
-In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each of these clients trains from the
-global model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server
-adds the mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
+In round t the server draws m = max(C K, 1) of the K clients, for a configured fraction C (:func:`plan`). Each of these
+clients trains from the global model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t
+(:func:`message`). The server adds the mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`,
+:func:`fold`):
 
     w_{t+1} = w_t + lr sum_k (n_k / n) (w_k - w_t)
 
 :func:`fold_round` calls a method's functions in this order. Other methods replace some of these functions. FedProx adds
 the proximal term mu / 2 |w - w_t|^2 to the local objective.
 
-Differences from the paper: clients send updates instead of models, which is equivalent for ``lr=1``, and the server may
-use momentum or Adam (Reddi et al. 2021).
+Differences from the paper: clients send updates instead of models, and the server may use momentum or Adam (Reddi et
+al. 2021). For ``lr=1``, sending updates is equivalent to sending models.
 
 State:
 
 - ``weights`` [P], ``buffers`` [Q]: the global model
-- ``server/...``: with a server optimizer
+- ``server/...``: the state of the server's optimizer, if it has one
 - ``client/<k>/unshared``: the client's parameters that ``method.shared`` excludes
-- ``client/<k>/statistics``: with ``batchnorm=local``
+- ``client/<k>/statistics``: the client's running statistics, with ``batchnorm=local``
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, M
 from knot_runner.methods.federated.chilling import chilled
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
-#: Number of values of a message that are summed at a time, in float64: a block fits into the cache of a core.
+#: Number of values of a message that are summed at a time, in float64. This many values fit into the cache of a core.
 SUMMED_AT_ONCE = 2**15
 
 
@@ -47,7 +48,7 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return the request of every participant, which trains from the model that the participant received."""
+    """Return every participant's request to train from the model that the participant received."""
     return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
@@ -145,8 +146,8 @@ def changes(
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the mean sum_k p_k m_k of the messages m_k. The weight p_k is n_k / n (by examples) or uniform.
 
-    Each part of the messages is averaged separately, in float64, :data:`SUMMED_AT_ONCE` values at a time. The mean of
-    no messages is {}.
+    Each part of the messages is averaged separately, in float64, :data:`SUMMED_AT_ONCE` values at a time. If there are
+    no messages, the mean is {}.
     """
     sums, weights = ClientMessage(), defaultdict[str, float](float)
     for sent in gathering.sent:
@@ -226,5 +227,5 @@ def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | sli
     return federation.layout.matching(config.patterns)
 
 
-#: FedAvg, and FedProx, whose proximal term is in the objective
+#: FedAvg and FedProx. The proximal term of FedProx is part of the local training request
 FEDAVG = Method(init, plan, message, fold, deployed)

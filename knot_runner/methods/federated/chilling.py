@@ -3,8 +3,8 @@
 With logits z, label y and temperature T, clients minimize CE(z / T, y) (eq. 1). The gradient of this loss at the logits
 is (p_T - y) / T (eq. 2), where p_T = softmax(z / T).
 
-Differences from the paper: the paper's experiments use a constant T. Temperatures per round, per client or per sample
-follow the proposals in the paper's discussion (section 5). See docs/papers/chill.md.
+Differences from the paper: the paper's experiments use a constant T. Other temperatures, which depend on the round, the
+client or the sample, follow proposals in the paper's discussion (section 5). See docs/papers/chill.md.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     """Return the clients that are slow in the whole run, independent of clusters.
 
-    Stragglers are a fraction of all clients: drawn at random from the seed, or the slowest clients of the simulated
-    fleet.
+    Stragglers are a fraction of all clients. They are drawn at random from the seed or, with a simulated fleet, are the
+    slowest clients of the fleet.
     """
     assert config.stragglers is not None
     count = len(federation.clients)

@@ -48,7 +48,8 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
     in scikit-learn.
 
     Raises:
-        UserError: There are more clusters than clients, too many neighbors, or a distance above the scale.
+        UserError: There are more clusters than clients, the number of neighbors is too large, or a distance is above
+            the scale.
     """
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
@@ -75,7 +76,7 @@ def one_cluster(clients: int) -> Clusters:
 
 
 def check_clustering(settings: ClusteringSettings, clients: int) -> None:
-    """Raise :class:`UserError` for settings that do not fit the number of clients. Distances are not needed."""
+    """Raise :class:`UserError` for settings that do not fit the number of clients. This check needs no distances."""
     if settings.graph == "none":
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:
@@ -94,8 +95,9 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """Return the weights [N, N] of the graph's edges, in [0, 1].
 
     Without ``settings.neighbors``, the weight is (scale - D) / scale for the distance D, so with scale=largest the most
-    distant pair has no edge. With ``neighbors`` K, each client is connected to the K - 1 nearest other clients; as in
-    the public code, K counts the client itself. An edge that exists in only one direction has weight 1/2.
+    distant pair has no edge. With ``neighbors`` K, each client is connected to the K - 1 nearest other clients, because
+    K includes the client itself, as in the public code. If only one of two clients is among the nearest of the other,
+    their edge has weight 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -121,7 +123,7 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1; ``values`` has shape [N].
+    """Return the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1 of ``values``, shape [N].
 
     See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If clients of different
     clusters are similar, the first gap may be the largest. The result is then 1, a single cluster.
@@ -132,7 +134,7 @@ def eigengap(values: np.ndarray) -> int:
 
 
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:
-    """Return the adjusted Rand index of ``clusters`` and the known ``groups``: 1 if they agree, about 0 by chance."""
+    """Return the adjusted Rand index of ``clusters`` and known ``groups``: 1 for equal groupings, about 0 by chance."""
     return None if groups is None else float(adjusted_rand_score(groups, clusters))
 
 

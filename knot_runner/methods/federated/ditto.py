@@ -1,4 +1,4 @@
-"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, and a personal model of each client that is kept near the global model.
+"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, and a personal model for each client that stays near the global model.
 
 A participant trains two models: the received model w, which the server averages, and a personal model v, with the loss
 

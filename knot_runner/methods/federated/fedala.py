@@ -6,8 +6,9 @@ With the client's own model v and the global model w, training starts from
 
 W is 1 except in the last ``layers`` layers. In these layers, W is learned by gradient steps on a fraction of the
 client's examples, and clipped to [0, 1]. In its first round, a client takes several passes over these examples, until
-the loss hardly varies. In later rounds, it starts from its last W and takes one pass. As in the authors' code, W is
-initialized to 1, the examples are drawn in every round, and a client without a model of its own trains from w.
+the loss hardly varies between passes. In later rounds, the client starts from its last W and takes one pass. As in the
+authors' code, W is initialized to 1, the examples are drawn in every round, and a client without a model of its own
+trains from w.
 
 Differences from the authors' code: we check how much the mean loss of a pass varies, whereas the code checks the loss
 of the last batch of a pass. We also limit the number of passes.
@@ -62,8 +63,8 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the client's latest model, or the mix of this model with the current global model.
 
-    ``config.deployed`` selects between these models. The mix uses the client's last W. A client without a model of its
-    own uses the global model.
+    ``config.deployed`` selects between these models. The mix uses the client's last W. A client that has not trained
+    uses the global model.
     """
     whole = averaging.deployed(config, state, federation, client)
     personal = kept_model(state, client)
@@ -107,9 +108,9 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
 
     Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
 
-    ``settings``: ``config``, the settings of the method; ``start``, the index of the first mixed parameter; and
-    ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, and the initial
-    ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
+    ``settings`` holds ``config``, the settings of the method; ``start``, the index of the first of p mixed parameters;
+    and ``max_epochs``, the maximum number of passes. The input tensors are ``weights`` [P] of the client's own model,
+    and the initial ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
     """
     config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
     request = work.request

@@ -6,15 +6,16 @@ the other clients for examples with label y. The client minimizes
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 
 Differences from the paper: with privacy, the server reads only means of messages. F_y is then the mean over all
-participants of the last round, including the client itself. The server computes the number N_y of participants with
-label y from the noisy mean of the messages. If N_y is above one half, F_y is the sum of the participants' logits
-divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own design.
+participants of the previous round, including the client itself. From the noisy mean of the messages, the server
+computes N_y, an estimate of the number of participants that have examples of label y. If N_y is above one half, F_y is
+the sum of the participants' logits divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own
+design.
 
 State, in addition to :mod:`own_models`, for clients that have taken part:
 
 - ``label_logits/<k>`` [C, C]: row y holds the mean logits of client k for its examples of label y
 - ``label_counts/<k>`` [C]: whether client k has examples of the label
-- ``label_logits/all``, ``label_counts/all``: replace these entries if the server reads only means
+- ``label_logits/all`` and ``label_counts/all``: used in place of the entries per client if the server reads only means
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.util.files import Facts
 
-#: Settings of the objective that are not settings of the cross-entropy.
+#: Settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")
 
 
@@ -61,7 +62,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
     The logits (float64, shape [C, C]) of a label are averaged over the clients that have sent logits for this label.
     Flags have shape [C]. The result is None if no other client has sent a message. In private training, the logits are
-    the means over the last round's participants, which are equal for all clients.
+    the means over the participants of the previous round, and all clients get the same means.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
@@ -75,7 +76,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
 
 def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return CE(z, y), chilled or not, plus weight CE(z / tau, softmax(F_y / tau)).
+    """Return the objective CE(z, y) + weight CE(z / tau, softmax(F_y / tau)). The first term may be chilled.
 
     F_y holds the other clients' mean logits of label y. The second term covers only examples whose F_y is known.
 

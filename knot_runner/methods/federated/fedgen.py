@@ -1,13 +1,13 @@
 """FedGen (Zhu, Hong and Zhou 2021): the server trains a generator of features, and clients also train on such features.
 
-The method is FedAvg with a server that trains a generator G, without data. The server trains G with the last layers of
-the round's clients, and with the clients' numbers of examples of each label (:func:`heads_loss`). From the next round
-on, a client minimizes for each example (x, y) with outputs p
+The method is FedAvg with a server that trains a generator G without any data. Instead, the server uses the last layers
+of the round's clients, and the clients' numbers of examples of each label (:func:`heads_loss`). From the next round on,
+a client minimizes for each example (x, y) with outputs p
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p)
 
-where h is the client's last layer, e and e' are noise, and y' is drawn with the frequencies of labels among the last
-round's clients. The weights alpha and beta decay by round.
+where h is the client's last layer, e and e' are noise, and y' is a random label. The probabilities of y' are the label
+frequencies of the previous round's clients. The weights alpha and beta decay by round.
 
 The head of client k maps features z to logits W_k z + b_k. Labels y are drawn with their frequencies among the clients,
 e is noise, and a_k(y) is the fraction of all examples with label y that client k has. The generator minimizes the sum
@@ -43,13 +43,13 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
-#: Settings of the objective that are not settings of the cross-entropy.
+#: Settings of the objective that the cross-entropy does not have.
 OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 #: Prefixes of state entries: the generator's weights and running statistics, and the state of Adam.
 MODEL = "generator/model."
 ADAM = "generator/adam."
-#: Assumed total number of examples, by which mean label frequencies are converted to label counts.
+#: Mean label frequencies are multiplied by this number, an assumed total number of examples, to get label counts.
 MILLION = 1_000_000
 #: Names of the tensors that Adam stores for each parameter.
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -147,7 +147,7 @@ def with_generator(config: FedGenSettings, state: FederatedState, federation: Fe
 
 
 def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return a client's loss (see above), with the cross-entropy of the objective ``cross_entropy``, chilled or not.
+    """Return a client's loss (see the module's docstring). The cross-entropy CE(p, y) may be chilled.
 
     ``inputs.tensors``: ``drawn`` [n], a label drawn for each example; ``drawn_features`` [n, H], generated for the
     drawn label; ``own_features`` [n, H], generated for the example's own label. ``inputs.head``: the current last

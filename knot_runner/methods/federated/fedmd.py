@@ -1,7 +1,7 @@
 """FedMD (Li and Wang 2019): clients keep their models and send logits on public examples.
 
 In each round, clients train on their own examples and then send their logits for the transfer set. The mean of these
-logits is the consensus. Each client fits the consensus with the same distillation as FedDF's server
+logits is the consensus. Each client then trains on the consensus, with the same distillation as FedDF's server
 (``method.server_distillation``). The clients' architectures may differ (``method.models``). For differences from the
 paper and its code, see docs/federated-distillation.md.
 

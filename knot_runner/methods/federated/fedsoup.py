@@ -1,8 +1,8 @@
 """FedSoup (Chen et al. 2023): in later rounds, a client averages its model with global models that it selects.
 
-A participant receives the global model w and trains it to theta. Each client has a pool of n earlier global models with
-the mean P. After the fraction ``start`` of all rounds, the participant compares two averages of models ("soups") on its
-held-out examples (``partition.valid``):
+A participant receives the global model w and trains it, which gives theta. Each client has a pool of n earlier global
+models with the mean P. After the fraction ``start`` of all rounds, the participant compares two averages of models
+("soups") on its held-out examples (``partition.valid``):
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 
@@ -82,7 +82,8 @@ def _with_soup(
 def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
     """Train the received model, then select one of two soups (a local program).
 
-    Tensors: the rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.
+    The input tensors are the client's ``pool`` [P] and ``pool_size``, and the row numbers ``valid`` of v held-out
+    examples, shape [v]. The result holds the new ``pool`` and ``pool_size``.
     """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)

@@ -57,7 +57,7 @@ def model_parts(result: Trained) -> ClientMessage:
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """Return state entries with the prefix ``prefix`` that hold the ``trained`` models of clients."""
+    """Return the state entries ``<prefix>/<k>/weights`` and ``<prefix>/<k>/buffers`` for the ``trained`` clients k."""
     kept: FederatedState = {}
     for result in trained:
         kept[f"{prefix}/{result.client}/weights"] = result.weights

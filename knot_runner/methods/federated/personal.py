@@ -4,10 +4,11 @@ Both are FedAvg with ``method.shared: ["!head"]``: the server averages the bodie
 keeps its head. FedPer trains head and body together. FedRep trains the head first, then the body. The head is the last
 linear layer (FedWaD's public code).
 
-Differences from the papers: a client that has not trained uses the global body with the initial head, which is equal
-for all clients, as in PFLlib. With ``first_head=averaged``, clients also send their heads, and a client that has not
-trained uses the mean head, as in FedWaD's public code. A server that distills (FedDF) also receives whole models. It
-trains the averaged model on the outputs of these models, and does not change the clients' heads.
+Differences from the papers: a client that has not trained uses the global body with the initial head, as in PFLlib. All
+clients have the same initial head. With ``first_head=averaged``, clients also send their heads, and a client that has
+not trained uses the mean of these heads, as in FedWaD's public code. A server that distills (FedDF) also receives whole
+models, including the heads. Such a server trains the averaged model on the outputs of these models, and does not change
+the clients' heads.
 """
 
 from __future__ import annotations

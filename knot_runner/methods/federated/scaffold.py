@@ -1,14 +1,16 @@
 """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
 
-In round t, client k takes K steps with learning rate eta from w_t. It then changes its control variate c_k to c_k+:
+g is the gradient. In round t, client k takes K steps from w_t with the learning rate eta. The client then changes its
+control variate c_k to c_k+:
 
     w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
 
-The server averages as in FedAvg. It changes c by the mean of c_k+ - c_k times the fraction of participants (line 17).
+The server averages as in FedAvg. The server changes c by the mean of c_k+ - c_k, multiplied by the fraction of clients
+that took part (line 17).
 
-Differences from the paper: a client adds to c_k the change as sent (after clipping, if any), so c remains the mean of
-all c_k. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of privacy in DP-SCAFFOLD is the
-example, and here it is the client.
+Differences from the paper: if the change of c_k is clipped before it is sent, the client also adds the clipped change
+to c_k, so that c remains the mean of all c_k. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of
+privacy in DP-SCAFFOLD is the example, and here it is the client.
 
 State, in addition to FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (other
 clients have a control variate of 0).

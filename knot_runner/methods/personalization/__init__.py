@@ -1,4 +1,4 @@
-"""Personalization: each client adapts its model after the last round. There is a file per kind."""
+"""Personalization: each client adapts its model after the last round. Each kind of personalization has a file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Linear combinations of clients' models, computed as products of a weight matrix and the matrix of all models.
 
-The signs of the weights show groups of clients whose updates help each other (docs/papers/soup.md).
+The sign of a weight shows whether one client's update helps another client, and thus reveals groups of clients
+(docs/papers/soup.md).
 
 Products are computed in float64, one block of parameters at a time, so no second copy of all models is needed.
 """
@@ -17,8 +18,8 @@ from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.util.files import Facts
 
-#: Number of values, over all models, that are converted to float64 at a time. They take 2 MB, which fit into the cache
-#: of a core. With 64 MB, a product takes four times as long.
+#: Number of values of all models together that are converted to float64 at a time. These values take 2 MB, which fit
+#: into the cache of a core. With blocks of 64 MB, a product takes four times as long.
 STACKED_VALUES = 2**18
 
 
@@ -48,8 +49,9 @@ def client_models(state: Tensors) -> list[ClientModel]:
 class Updates:
     """Clients' updates dW_i = W_i - W_0.
 
-    ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
-    ``starts`` [U, P]. Clients that started from the same model have the same row.
+    ``trained`` [K, P] holds the trained models W_i. ``starts`` [U, P] holds U distinct initial models. The model W_0
+    that client i started from is row ``begins[i]``. Clients that started from the same model share one row of
+    ``starts``.
     """
 
     starts: Tensor
@@ -58,7 +60,7 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients that trained from ``starts``. Equal starts of several clients have one row."""
+        """Return the updates of clients that trained from ``starts``, with one row for each distinct start."""
         distinct = {id(model): model for model in starts}
         numbers = list(distinct)
         begins = torch.tensor([numbers.index(id(model)) for model in starts])
@@ -68,8 +70,8 @@ class Updates:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
         The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. W_0 + (W_k - W_0)
-        would differ from W_k by rounding. The result is therefore computed from the models W_i, and the starts receive
-        the remaining weight.
+        would differ from W_k by rounding. Therefore, the result is a weighted sum of the models W_i and the starts, in
+        which W_0 has the weight 1 - sum_i matrix_ki if all clients share one start.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen
@@ -99,7 +101,7 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of the score lambda_ki for the event "clients k and i share a group".
+    """Return the area under the ROC curve of the score ``matrix``_ki for the event "clients k and i share a group".
 
     The curve is computed over all pairs of different clients. Ties count one half. The result is None if all pairs, or
     no pairs, share a group.
@@ -117,7 +119,7 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> Facts:
     """Return summary statistics of the weights lambda, ``matrix`` of shape [K, K].
 
     ``own``: the mean weight of a client's own update (the diagonal). ``others``: the mean weight of other clients'
-    updates. ``negative``: the fraction of the latter weights that is negative. If there are groups, ``within`` and
+    updates. ``negative``: the fraction of other clients' weights that are negative. If there are groups, ``within`` and
     ``across`` are the mean weights of other clients in the same and in different groups, and ``auc`` is the result of
     :func:`same_group_auc`.
     """

@@ -1,7 +1,7 @@
 """The interface of a personalization.
 
 A personalization consists of a method over the clients, the clients' training after the last round, and the points
-(times and mixing weights) at which the clients' models are evaluated. The training works as in the rounds, but has its
+(times and mixing weights) at which the clients' models are evaluated. This training works as in the rounds, but has its
 own learning rate, optimizer and number of epochs.
 """
 
@@ -55,7 +55,7 @@ class Point:
     """A point at which one model of every client is evaluated.
 
     Attributes:
-        step: The number of checkpoints of the training after the last round that were reached; 0 before the first.
+        step: The number of checkpoints reached in the training after the last round; 0 before the first checkpoint.
         epochs: The number of epochs of local training after the last round.
         alpha: The trained model's weight in the mix with theta_0; 1 for the trained model.
         phase: ``trained`` for a model that the client has trained, ``combined`` for a combination of several models;
@@ -150,7 +150,7 @@ def train_all(
 
 
 def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
-    """Return the state with ``models`` in place of the previous models, and the mean training loss.
+    """Return the state in which ``models`` replace the previous models, and log entries with the mean training loss.
 
     ``models``: state entries below ``theta/``.
     """

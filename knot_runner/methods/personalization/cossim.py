@@ -40,7 +40,7 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """Return A, shape [K, K]: S where S is above the cut-off, otherwise 0. The diagonal is 1 before scaling.
+    """Return A, shape [K, K]: the entries of S above the cut-off, and 0 elsewhere. The diagonal is 1 before scaling.
 
     ``weighted``: rows are divided by their sums. ``indicator``: the same, with 1 instead of S above the cut-off.
     ``unnormalized``: the formula as printed, whose rows may sum to K.

@@ -1,7 +1,7 @@
 """Results for clients' own models: metrics at every evaluated point, and the trade-off of ID and OOD accuracy.
 
-ID (in-distribution) is the accuracy on a client's own test examples, OOD the accuracy on those of other clients. See
-docs/papers/soup.md.
+ID (in-distribution) is the accuracy on a client's own test examples, and OOD (out-of-distribution) is the accuracy on
+the test examples of other clients. See docs/papers/soup.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MATCHED = (1, 2, 5)
 
 
 def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
-    """Return the best ID accuracy among the ``points`` with an OOD accuracy of at least start_ood - given_up.
+    """Return the best ID accuracy among the ``points`` whose OOD accuracy is at least ``start_ood`` - ``given_up``.
 
     A point is a pair (OOD accuracy, ID accuracy). The result is None if no point reaches this OOD accuracy.
     """
@@ -63,7 +63,8 @@ def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts
 
     - ``id_at_matched_ood``: the best ID accuracy among points whose OOD accuracy is at most 1, 2 or 5 percentage points
       below the OOD accuracy of theta_0
-    - ``gain_at_matched_ood``: this ID accuracy for 1 percentage point, minus the ID accuracy of theta_0
+    - ``gain_at_matched_ood``: the best ID accuracy for a decrease of at most 1 percentage point, minus the ID accuracy
+      of theta_0
     - ``area``: the hypervolume of :func:`area`. The reference point is the OOD accuracy of guessing (``chance``) and
       the ID accuracy of theta_0
 

@@ -1,8 +1,8 @@
 """Fine-tuning: every client continues to train theta_0, its model of the last round, on its own training examples.
 
 Each client minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's
-objective in the rounds, chilled or not. A few clients at a time complete all their epochs, so memory does not grow with
-the number of clients.
+objective in the rounds, chilled or not. Only a few clients train at a time, and the next ones start when these have
+finished. Memory therefore does not grow with the number of clients.
 
 State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients in training.
 """
@@ -26,7 +26,7 @@ from knot_runner.methods.personalization.contract import (
     with_trained,
 )
 
-#: Maximum total number of parameters of the clients that train at the same time, which are at least ``FEWEST`` clients.
+#: Maximum total number of parameters of the clients that train at the same time. At least ``FEWEST`` clients do.
 PARAMETERS_AT_ONCE = 2**22
 FEWEST = 8
 

@@ -2,8 +2,8 @@
 
 In-distribution (ID) accuracy is the accuracy of a client's model on the client's own test examples (the diagonal).
 Out-of-distribution (OOD) accuracy is the accuracy of the same model on the test examples of the other clients, averaged
-over these clients with equal weights. A test example that two clients have counts as ID for both, and is excluded from
-the OOD accuracy of either (docs/papers/soup.md).
+over these clients with equal weights. If two clients have the same test example, it counts as ID for both, and is
+excluded from the OOD accuracies of both (docs/papers/soup.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.metrics import Measures
 from knot_runner.util.errors import UserError
 
-#: A client is hurt by its own model if the model misclassifies at least this many more test examples than the global
+#: A client counts as hurt if its own model misclassifies at least this many more of its test examples than the global
 #: model.
 HURT_EXAMPLES = 2
 
@@ -55,7 +55,9 @@ class TestRows:
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Return the sum of ``values`` [..., N], one per distinct test example, over each client's examples: [..., K].
+        """Return the sums of ``values`` over each client's test examples, shape [..., K].
+
+        ``values``, shape [..., N], has one entry per distinct test example.
 
         Other clients' examples that ``client`` also has are excluded.
         """
@@ -74,8 +76,8 @@ class TestRows:
 def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
     """Return the number of correct predictions and the summed loss of one model on every client's examples.
 
-    The numbers are int32, shape [K]; the loss is the cross-entropy in nats, shape [K]. Both are computed from the
-    ``logits`` [N, C] of the model of ``client`` and the ``labels`` [N] of ``tests.rows``.
+    The numbers of correct predictions are int32, shape [K]; the loss is the cross-entropy in nats, shape [K]. Both are
+    computed from the ``logits`` [N, C] of the model of ``client`` and the ``labels`` [N] of ``tests.rows``.
     """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
@@ -89,8 +91,8 @@ def matrix_measures(
     """Return the measures of a K x K record (docs/papers/soup.md).
 
     A client without test examples has no ID accuracy and is not part of OOD accuracies. OOD measures are means over
-    off-diagonal entries: unweighted, and weighted by the other clients' numbers of examples (``ood_weighted``). Without
-    such entries, these measures are absent.
+    off-diagonal entries, either unweighted or weighted by the other clients' numbers of examples (``ood_weighted``). If
+    there are no off-diagonal entries, these measures are absent.
 
     Args:
         examples: Number of test examples [K, K].
@@ -98,9 +100,9 @@ def matrix_measures(
         loss: Summed loss [K, K].
         clients: The clients that took part. All metrics cover these clients, except ``unseen_accuracy``, the ID
             accuracy of the other clients.
-        global_correct: The global model's correct predictions [K] on each client's examples. They are needed for
-            ``clients_hurt``, the fraction of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
-            predictions than the global model.
+        global_correct: The global model's correct predictions [K] on each client's examples. ``clients_hurt`` is
+            computed only if this argument is given. It is the fraction of clients whose own model has at least
+            ``HURT_EXAMPLES`` fewer correct predictions than the global model.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
@@ -152,7 +154,7 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
 
 def untested_notes(federation: Federation) -> list[str]:
-    """Return a note about clients without test examples, which the record omits; [] if all clients have some."""
+    """Return a note that the record omits clients without test examples; [] if all clients have test examples."""
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []

@@ -15,7 +15,7 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Return the interpolated model, computed in float64. It equals ``origin`` for alpha=0, ``trained`` for alpha=1."""
+    """Return the interpolated model, computed in float64: ``origin`` for alpha=0, and ``trained`` for alpha=1."""
 
     def mixed(a: Tensor, b: Tensor) -> Tensor:
         return ((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype)
@@ -24,7 +24,7 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return a point for every alpha, for every checkpoint (``at=all``) or only for the last checkpoint."""
+    """Return the evaluated points: each alpha at every checkpoint (``at=all``), or only at the last checkpoint."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 

@@ -1,16 +1,18 @@
 """FedWaD: the Wasserstein distance between the samples of two clients, computed from messages (Algorithm 1; server.py).
 
-In every iteration, with the server's measure xi and the position t on each geodesic::
+mu and nu are the clients' samples, xi is the server's measure, and t is the position on each geodesic. Every iteration
+computes::
 
     clients   xi_mu = interpolate(xi, mu, t),  xi_nu = interpolate(xi, nu, t)
     server    xi    = interpolate(xi_nu, xi_mu, t)
 
 After K iterations the clients send W(mu, xi) and W(xi, nu). Their sum is at least W(mu, nu), with equality if xi lies
 on a geodesic between mu and nu (eq. 6). In general, the excess of the sum over W(mu, nu) does not converge to 0. In
-approximate mode, the excess approaches a lower bound that decreases with the number S of points. In exact mode at t =
-1/2, on finite samples, the excess stops near 1e-4 of the distance at a coupling that is not optimal, although Theorem 2
-states that the excess vanishes. This is not a rounding error: with a start_scale far below the samples' spread the
-excess is 5 times smaller, and with a random t 10 times smaller (200 + 200 points of two Gaussians in 2-D).
+approximate mode, the excess approaches a positive limit, which is smaller for a larger number S of points. In exact
+mode at t = 1/2, on finite samples, the excess stops near 1e-4 of the distance at a coupling that is not optimal,
+although Theorem 2 states that the excess vanishes. This is not a rounding error: with a start_scale far below the
+samples' spread the excess is 5 times smaller, and with a random t 10 times smaller (200 + 200 points of two Gaussians
+in 2-D).
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Client:
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """Return the interpolating measure from ``xi`` towards the samples.
 
-        If t is random, it is not sent to the server. ``trace``: also send the distances from the measure to ``xi`` and
-        to the samples.
+        If t is random, the server does not receive t. ``trace``: whether the message also contains the distances from
+        the returned measure to ``xi`` and to the samples.
         """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
@@ -78,7 +80,7 @@ class FederatedDistance:
     value: float
     #: final measure xi^K
     xi: Measure
-    #: [K] number of points of each xi^k
+    #: [K] number of points of xi^k after each iteration k
     supports: list[int]
     #: [K] estimates from measures alone, without any distance from clients (Theorem 3.2); empty for random t
     server_only: list[float]
@@ -86,7 +88,7 @@ class FederatedDistance:
     spent: tuple[float, float] | None
     #: traced runs: [K] value after each iteration; the last is ``value``
     values: list[float]
-    #: traced runs: [K] A^(k), the sum of the four traced distances, which does not increase in exact mode (Theorem 2)
+    #: traced runs: [K] A^(k), the sum of the four traced distances; it does not increase in exact mode (Theorem 2)
     sums: list[float]
     #: traced runs: xi^0 .. xi^K
     measures: list[Measure]
@@ -95,11 +97,11 @@ class FederatedDistance:
 def federated_distance(
     mu: Client, nu: Client, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return W_2 between the samples of two clients, as the server computes it. ``dimension``: number of features.
+    """Return W_2 between the samples of two clients, as the server computes it.
 
-    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode, tracing
-    doubles the work. It also reveals more to the server than the algorithm needs. ``draws``: random generator for the
-    initial points and for the server's t if t is random.
+    ``dimension``: the number of features. ``trace``: whether clients also send distances in every iteration, to show
+    the convergence. In approximate mode, tracing doubles the work. Tracing also reveals more to the server than the
+    algorithm needs. ``draws``: random generator for the initial points and for the server's t if t is random.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = start = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))

@@ -28,7 +28,7 @@ class Measure:
     to rounding.
 
     Raises:
-        UserError: Points are empty, not finite or not a matrix, or weights do not fit.
+        UserError: Points are empty, not finite or not a matrix, or weights are not one positive number per point.
     """
 
     points: ndarray
@@ -82,7 +82,7 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
-    """Return the masses of both measures in the same unit, float64 [n] and [m], and the sum of either.
+    """Return the masses of both measures in the same unit, float64 [n] and [m], and their sum, which is equal for both.
 
     Measures with counts get integer masses, whose sum is the least common multiple of the two totals. Sums and
     differences of these integers are exact in float64, and so is every flow of the network simplex. (The published code
@@ -106,7 +106,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, fl
     return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 
 
-#: Smaller plan entries are rounding errors of masses with sum 1. Between counts, entries are integers.
+#: Plan entries below this value are rounding errors if masses sum to 1. Between counts, entries are integers.
 _ROUNDING = 1e-14
 
 
@@ -130,12 +130,12 @@ def interpolate(
 ) -> tuple[Measure, float]:
     """Return the measure at ``t`` (from 0 to 1) on a geodesic from ``first`` to ``second``, and W_2 of these two.
 
-    ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. The plan has at most n + m -
-    1 entries, and n entries if n = m and all masses are equal. Repeated interpolation between samples of equal size n,
-    with counts, therefore always gives n points. Between samples of different sizes, each interpolation adds at most
-    the size of the second measure minus one. The number of points never exceeds the number of mass units. No entry is
-    dropped. The published code drops entries below 1e-5, which loses mass and makes the distance increase again as
-    supports grow.
+    ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. For n and m points, the plan
+    has at most n + m - 1 nonzero entries, and n if n = m and all masses are equal. Therefore, repeated interpolation
+    between samples of equal size n, with counts as masses, always gives n points. Between samples of different sizes,
+    each interpolation adds at most the size of the second measure minus one. The number of points never exceeds the
+    number of mass units. No entry is dropped. The published code drops entries below 1e-5, which loses mass and makes
+    the distance increase again as supports grow.
 
     ``approximate`` (eq. 10, barycentric projection): the result has the masses of ``first``. Each point of ``first``
     moves towards the mean of those points of ``second`` that receive its mass. The result equals ``exact`` if n = m and

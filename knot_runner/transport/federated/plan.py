@@ -16,7 +16,8 @@ from knot_runner.util.errors import UserError
 #: to 100 pivots per point. POT's default of 100,000 leaves costs .8% too high at 3000 x 3000 points in 784 dimensions.
 PIVOTS = 1_000_000
 PIVOTS_PER_POINT = 1_000
-#: Up to this number of features, differences are as fast as a matrix product, and they keep all digits.
+#: Up to this number of features, distances are computed from differences, which is as fast as by a matrix product and
+#: keeps all digits.
 FEW_FEATURES = 16
 #: POT's result codes
 OPTIMAL = 1
@@ -51,8 +52,8 @@ def check_finite(values: ndarray) -> None:
 def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = None) -> tuple[ndarray, float]:
     """Return the plan of lowest total cost, shape [n, m], from masses a [n] to masses b [m], and this total cost.
 
-    ``cost`` has shape [n, m]. Plan and total cost are in the unit of a and b, which must have the same sum. Without a
-    and b, the masses of each measure are equal and sum to 1. Integer masses give an integer plan.
+    ``cost`` has shape [n, m]. Plan and total cost are in the unit of a and b, which must have the same sum. If a and b
+    are None, the masses of each measure are equal and sum to 1. Integer masses give an integer plan.
 
     Raises:
         UserError: Costs are not finite.

@@ -11,8 +11,8 @@ number of a client's samples is public. Messages have these sensitivities (large
   usually 1/n. This is the maximum W_2 between neighboring data sets.
 
 The masses of an approximate measure are those of the first measure, so they do not depend on a client's data. The
-masses and the size of an exact measure depend on the data, and noise cannot protect these. Privacy is therefore
-available for mode=approximate only.
+masses of an exact measure and its number of points depend on the data, and noise cannot protect them. Privacy is
+therefore available for mode=approximate only.
 
 Each single release is (epsilon, delta)-private. Noise in floating point from a generator whose seed the server knows
 gives no real protection: this simulates the cost of privacy on one machine.
@@ -34,8 +34,8 @@ from knot_runner.config.settings.methods.transport import PrivacySettings
 def delta_of(multiplier: float, epsilon: float) -> float:
     """Return the smallest delta for which noise of ``multiplier`` times the sensitivity is (epsilon, delta)-private.
 
-    Theorem 8: Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), with Phi the normal distribution
-    function.
+    Theorem 8: Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), where m is ``multiplier`` and Phi is
+    the normal distribution function.
     """
     half = 1 / (2 * multiplier)
     shift = epsilon * multiplier
@@ -45,8 +45,8 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the smallest standard deviation of Gaussian noise that is (epsilon, delta)-private at sensitivity 1.
 
-    The relative error is 1e-12; delta decreases with the noise. The classical sqrt(2 log(1.25 / delta)) / epsilon is
-    larger, and valid below epsilon = 1 only.
+    The relative error is 1e-12. As the noise increases, delta decreases. The classical formula sqrt(2 log(1.25 /
+    delta)) / epsilon gives a larger value, and is valid only for epsilon below 1.
 
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
@@ -57,13 +57,13 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 def clip_to_ball(points: ndarray, radius: float) -> ndarray:
-    """Return ``points`` [n, d], with points of a norm above ``radius`` scaled to norm ``radius``."""
+    """Return ``points`` [n, d], where each point with a norm above ``radius`` is scaled to the norm ``radius``."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
 
 
 def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Generator) -> ndarray:
-    """Add noise to the points [S, d] of an approximate interpolating measure at ``t``."""
+    """Add noise to the S points with d features of an approximate interpolating measure at ``t``."""
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
 

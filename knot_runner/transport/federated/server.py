@@ -1,10 +1,10 @@
 """The server of FedWaD, which reads messages and the server's measures, but no samples (Algorithm 1, lines 7 and 10).
 
-:class:`Message` holds everything that a client sends, so this type is the privacy boundary. The boundary limits the
-content of messages, but not the conclusions that the server can draw. Given xi and t, the server can solve eq. 10 for
-the mean of the samples assigned to each point of xi. With as many points as samples, or in exact mode, these means are
-the samples. If t is random and known only to the client, the server can compute these means only approximately. Only
-noise (``privacy``) gives a guarantee.
+:class:`Message` holds everything that a client sends. The class limits the content of messages, but not the conclusions
+that the server can draw from the content. Given xi and t, the server can solve eq. 10 for the mean of the samples
+assigned to each point of xi. With as many points as samples, or in exact mode, these means are the samples. If t is
+random and known only to the client, the server can compute these means only approximately. Only noise (``privacy``)
+gives a guarantee.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def next_measure(
 ) -> tuple[Measure, float]:
     """Return xi^k, interpolated between the measures of the two clients, and the W_2 between these measures.
 
-    xi^k is computed from the second measure to the first, as in the public code. This W_2 equals W(xi_mu, xi^k) +
-    W(xi^k, xi_nu), because xi^k lies on the geodesic between the two measures. In approximate mode this follows from
+    xi^k is computed from the second measure to the first, as in the public code. The returned W_2 equals W(xi_mu, xi^k)
+    + W(xi^k, xi_nu), because xi^k lies on the geodesic between xi_mu and xi_nu. In approximate mode this follows from
     Theorem 1, since both measures have S points and the masses of xi^0.
     """
     return interpolate(second.measure, first.measure, t, mode)
@@ -60,8 +60,9 @@ def total(first: Message, second: Message) -> float:
 def server_only(between: float, t: float) -> float:
     """Return W(mu, nu) from ``between`` = W(xi_mu^k, xi_nu^k) of one iteration (Theorem 3.2).
 
-    No client needs to send a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for t = 1/2 and Gaussians of equal
-    covariance, including xi^0. If both clients use the same t, the two means differ by t (m_mu - m_nu) for any xi, so
-    the result is W / t. For other measures, the result is an estimate, neither an upper nor a lower bound.
+    No client needs to send a distance. For t = 1/2, and if mu, nu and xi^0 are Gaussians with equal covariance, Theorem
+    3 gives W(mu, nu) = 2 W(xi_mu^1, xi_nu^1). If both clients use the same t, the two means differ by t (m_mu - m_nu)
+    for any xi, so the result is W / t. For other measures, the result is an estimate, neither an upper nor a lower
+    bound.
     """
     return between / t

@@ -1,6 +1,6 @@
 """Optimal transport dataset distance (OTDD, Alvarez-Melis and Fusi 2020), exact or by FedWaD (FedWaD 4, D.3).
 
-``computed_distances`` computes the distances between all pairs of sets of labeled samples.
+``computed_distances`` computes the distances between several sets of labeled samples, for all pairs of sets.
 """
 
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points

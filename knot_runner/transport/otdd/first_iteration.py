@@ -1,4 +1,4 @@
-"""Each client's work in iteration 1, which is the same for all pairs; also random draws, and inputs of workers.
+"""FedWaD's iteration 1, which each client computes once for all pairs. Also random draws, and inputs of workers.
 
 The means of FedWaD's measures are computed separately from the centered measures. If all points have equal masses, a
 measure interpolated at t between measures with the means ``a`` and ``b`` has the mean ``(1 - t) a + t b`` for any plan.
@@ -21,13 +21,16 @@ from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSe
 from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 
-#: Names of the two random streams of a seed.
+#: Keys of the two random streams that are derived from a seed: one for the first points, one for random t.
 START_KEY = 0
 TIMES_KEY = 1
 
 
 def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
-    """Return augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I), for all pairs."""
+    """Return the S points of the first interpolating measure, drawn from N(0, start_scale^2 I), shape [S, d + L].
+
+    All pairs start from these points. A point has d features and a label vector of length L.
+    """
     # d + L: 3d of diagonals, 2d + d^2 of full covariances
     per_label = features**2 if options.part == "full" else features
     shape = options.fedwad.support, 2 * features + per_label
@@ -35,9 +38,11 @@ def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> ndarray:
-    """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client and the server.
+    """Return t of each interpolation between the sets i and j, shape [K, 3] for K iterations.
 
-    Row k is the same for any K.
+    Each row holds the values of t at the first client, at the second client, and at the server.
+
+    Row k does not depend on K.
     """
     if options.t == "random":
         return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
@@ -50,15 +55,18 @@ def centered(points: ndarray) -> ndarray:
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with class vectors relative to the mean class vector of the samples."""
+    """Return ``table`` after subtracting the samples' mean class vector from every class vector."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
-    """Return inner products of the augmented means of the first points and of the N sets, shape [1 + N, 1 + N].
+    """Return inner products of the mean vectors of the first points and of N sets, shape [1 + N, 1 + N].
 
-    The average of the sets' means is subtracted first. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the
-    mean features of each set; ``tables``: the classes of each set, with class vectors relative to the mean of the set.
+    A mean vector holds the mean features and the mean label vector.
+
+    The average of the sets' means is subtracted first. ``start`` [S, d + L]: the first points (:func:`first_points`);
+    ``means`` [N, d]: the mean features of each set; ``tables``: the classes of each set, with class vectors relative to
+    the mean of the set.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -69,11 +77,12 @@ def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) 
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return squared distances between the mean of a pair's last measure and the means of the pair's sets, [m, 2].
+    """Return the squared distances of the mean of each pair's last measure from the two sets' means, shape [m, 2].
 
-    ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
-    The result is float64. The mean of the last measure is a weighted average of three means: of the first points, and
-    of the two sets. Only the three weights are computed, shape [m, 3].
+    ``pairs`` [m, 2]: the sets of each of m pairs; ``times`` [m, K, 3]: t in each of K iterations (:func:`draw_times`);
+    ``products`` [1 + N, 1 + N]: the result of :func:`mean_products`. The result is float64. The mean of the last
+    measure is a weighted average of three means: of the first points, and of the two sets. Only the three weights are
+    computed, shape [m, 3].
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
@@ -87,12 +96,12 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """One client's results of iteration 1. They are the same for all pairs and do not depend on t.
+    """One client's results of iteration 1. These results are the same for all pairs and do not depend on t.
 
     Attributes:
         spread: Mean squared distance of the client's augmented points from their mean.
-        means: For each of the S first points, the mean features and class masses of the samples that receive its mass,
-            shape [S, d + k].
+        means: For each of the S first points, the mean features (d values) and the class masses (k values) of the
+            samples that receive mass from this point, shape [S, d + k].
         heights: Dual potentials [S] of the transport plan (small_support.py).
     """
 
@@ -102,7 +111,7 @@ class FirstIteration:
 
 
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) -> ndarray:
-    """Return rows [n, d + k]: features minus ``center`` [d], followed by the one-hot class of the sample.
+    """Return one row per sample, shape [n, d + k]: features minus ``center`` [d], and the one-hot code of the class.
 
     One matrix product of these rows then covers features and labels. The difference is computed in float64, before the
     cast to ``dtype``.
@@ -134,7 +143,7 @@ def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, see
 class LabelProducts:
     """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
 
-    ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
+    ``gram`` [R, R] has one row for each of the S first points, then one for each class of every set, then a row of
     zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
 
     Args:
@@ -163,7 +172,7 @@ class LabelProducts:
         return self.gram[basis[:, :, None], basis[:, None, :]]
 
 
-#: Largest number of sets in a block.
+#: Maximum number of sets in a block (:func:`cut_tiles`).
 SETS_A_BLOCK = 10
 #: Limits in bytes of the interpolating measures of a tile, and of the scores of one client in a tile.
 MEASURES = 2**26
@@ -174,9 +183,10 @@ SCORES_AT_ONCE = 2**27
 class Tile:
     """The input of a worker: m pairs of sets, and all data from which the distances of these pairs are computed.
 
-    A tile holds ``pairs`` [m, 2], each pair's random draws [m, K, 3], the centered features [S, d] of the first points,
-    and the statistics of the pairs' sets. It also holds the products of each pair's label parts
-    (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the contribution of the means to the distances.
+    A tile holds ``pairs`` [m, 2], each pair's values of t for K iterations (``times`` [m, K, 3]; see
+    :func:`draw_times`), the centered features [S, d] of the first points, and the statistics of the pairs' sets. The
+    tile also holds the products of each pair's label parts (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the
+    contribution of the means to the distances.
     """
 
     pairs: ndarray
@@ -188,7 +198,7 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Divide all pairs (i, j), i < j, into tiles. A tile pairs the sets of two blocks, or of one block.
+    """Divide all pairs (i, j), i < j, into tiles. A tile holds the pairs of sets of two blocks, or of one block.
 
     If possible, the sets are divided into at least five blocks. The last digits of a matrix product depend on the other
     rows in the stack. Tiles therefore depend only on the arguments (``largest``: number of samples of the largest set),

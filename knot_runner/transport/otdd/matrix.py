@@ -39,12 +39,12 @@ from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 
-#: Number of plan entries (about ten seconds of work) above which worker processes save more time than their start
-#: takes.
+#: If more plan entries than this must be computed (about ten seconds of work), worker processes are started. For less
+#: work, the start takes more time than the processes save.
 PARALLEL_FROM = 5e7
 
 SetPair = tuple[int, int]
-#: Function of a task and the shared arrays.
+#: Function ``(task, shared arrays) -> result`` that a worker calls.
 Work = Callable[[Any, list[ndarray]], Any]
 
 
@@ -53,9 +53,9 @@ def computed_distances(
 ) -> Iterator[dict[SetPair, float]]:
     """Yield one dict for each finished tile (group of pairs): squared distances between sets by pair (i, j), i < j.
 
-    ``known``: distances of pairs that are already computed. A tile with any other pair is computed as a whole (a few
-    seconds), so distances are bitwise equal for any ``known`` and number of ``workers``. Random draws are seeded by
-    seed and pair (first_iteration.py).
+    ``known``: distances of pairs that are already computed. If any pair of a tile is not known, all pairs of the tile
+    are computed (a few seconds). Distances are therefore bitwise equal for any ``known`` and any number of ``workers``.
+    Random draws are seeded by seed and pair (first_iteration.py).
 
     Raises:
         UserError: The sets have different features, or values are too large for finite distances.
@@ -185,9 +185,9 @@ def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) ->
     """Return the squared exact OTDD, the minimum mean cost, of two sets of points with class tables.
 
     ``x`` and ``y`` are the points, of shape [n, d] and [m, d]. The cost of moving (x, y) to (x', y') is ``||x - x'||^2
-    + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13, with d(x, x') read as squared, and without the factor
-    1/2 of both terms in microsoft/otdd. ``spread`` is the squared Frobenius distance between the covariance
-    representations.
+    + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13, where we read d(x, x') as the squared distance.
+    microsoft/otdd multiplies both terms by 1/2; we do not. ``spread`` is the squared Frobenius distance between the
+    covariance representations.
     """
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]

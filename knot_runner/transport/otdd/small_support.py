@@ -1,12 +1,13 @@
-"""Exact optimal plans from few sources to many sinks, each with equal masses, by the use of approximate potentials.
+"""Exact optimal plans from few sources to many sinks, computed with the help of approximate potentials.
 
-The plan maximizes ``sum_sj P_sj A_sj`` for scores A. Scores are inner products. They are equivalent to squared
-Euclidean costs, because the squared norms in these costs do not depend on the plan. The plan is optimal if there are
-dual potentials h of the sources ("heights") such that each sink j receives mass only from sources s with the largest
-``A_sj + h_s``. With good heights, most sinks have a unique best source and are assigned to this source ("settled"). The
-network simplex assigns only the sinks with two almost equally good sources, and the sinks that balance the masses. Then
-every settled sink is checked against the simplex's potentials. Sinks that fail are added to the simplex until no sink
-fails. The plan is therefore optimal, up to rounding, for any initial heights.
+All sources have equal masses, and so have all sinks. The plan P maximizes ``sum_sj P_sj A_sj`` for scores A. Scores are
+inner products. Scores are equivalent to squared Euclidean costs, because the squared norms in these costs do not affect
+the choice of the plan. The plan is optimal if there are dual potentials h of the sources ("heights") such that each
+sink j receives mass only from sources s with the largest ``A_sj + h_s``. With good heights, most sinks have a unique
+best source and are assigned to this source ("settled"). The network simplex assigns only the sinks with two almost
+equally good sources, and the sinks that balance the masses. Then every settled sink is checked against the simplex's
+potentials. Sinks that fail are added to the simplex until no sink fails. The plan is therefore optimal, up to rounding,
+for any initial heights.
 
 The initial heights are those of FedWaD's previous iteration. Measured (784 features, S=10, t=1/2, after the first
 iteration): 0.85 ms instead of 1.2 ms for the whole problem with 600 sinks, and 1.9 ms instead of 11 ms with 3000. With
@@ -28,7 +29,8 @@ from knot_runner.transport.federated.plan import OPTIMAL, PIVOTS, PIVOTS_PER_POI
 OPEN = 8
 #: With at most this number of sinks per source, the network simplex assigns all sinks.
 SINKS_PER_SOURCE = OPEN
-#: A settled sink's score may be below the best score by this number of rounding errors of the largest score.
+#: A settled sink passes the check if its score is below the best score by at most this number of rounding errors of the
+#: largest score.
 ROUNDING_UNITS = 64
 
 

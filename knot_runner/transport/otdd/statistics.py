@@ -19,7 +19,7 @@ from knot_runner.util.errors import UserError
 Covariance = Literal["sigma_frobenius", "sqrt_frobenius"]
 CovarianceForm = Literal["full", "diagonal", "root_diagonal"]
 
-#: added to the variances before a root is taken (public code)
+#: added to the variances before the square root, as in the public code
 RIDGE = 1e-6
 
 
@@ -47,7 +47,7 @@ class LabeledSamples:
 
 @dataclass(frozen=True, eq=False)
 class ClassTable:
-    """Statistics of each of the k classes of one client's samples, renumbered from 0.
+    """Statistics of the k classes of one client's samples. Classes are renumbered from 0 to k - 1.
 
     Attributes:
         labels: The original labels [k], ascending.
@@ -65,8 +65,8 @@ class ClassTable:
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Return means and covariances of the classes, computed in float64.
 
-    Covariances divide by n - 1. The covariance of a class with a single sample is 0. ``vec(B)`` has length d if
-    ``part`` selects a diagonal, otherwise d^2.
+    Covariances divide by n - 1. The covariance of a class with a single sample is 0. For d features, ``vec(B)`` has
+    length d if ``part`` selects a diagonal, otherwise d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]

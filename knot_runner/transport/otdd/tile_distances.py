@@ -1,10 +1,11 @@
 """FedWaD for all pairs of a tile (a group of pairs of sets) at once, with stacked matrix products.
 
 A pair's interpolating measure is stored as features [S, d] and coefficients [S, B]. The coefficients express the label
-part in B = S + 2 k vectors: the label parts of the S first points, and the class vectors of the two sets. k is the
-largest number of classes in a set. Every step of FedWaD takes weighted means of points. Therefore, only the inner
-products of the label vectors (of 2 d features, or d + d^2) are needed. One product covers all points that a client must
-compare with its samples, for all of the client's pairs. The label part adds k columns to this product.
+part as a combination of B = S + 2 k vectors: the label parts of the S first points, and up to k class vectors of each
+of the two sets. k is the largest number of classes in a set. Every step of FedWaD takes weighted means of points.
+Therefore, only the inner products of the label vectors (of 2 d features, or d + d^2) are needed. One product covers all
+points that a client must compare with its samples, for all of the client's pairs. The label part adds k columns to this
+product.
 
 The mean of a measure is subtracted from the measure, and the mean of a set from the samples and class vectors of the
 set. The contribution of the means is computed separately and added at the end (first_iteration.py).
@@ -22,7 +23,8 @@ from scipy.sparse import csr_array
 from knot_runner.transport.otdd.first_iteration import Tile
 from knot_runner.transport.otdd.small_support import best_plan
 
-#: If measures have at least this number of points, plans are multiplied as sparse matrices with at most S + n entries.
+#: Minimum number S of points in a measure for which a plan between S points and n samples is multiplied as a sparse
+#: matrix, with at most S + n entries.
 SPARSE_FROM = 32
 
 
@@ -42,7 +44,7 @@ class TileProblem:
     heights: ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Return the columns of a pair's points that hold the coefficients of the classes of ``client``.
+        """Return the columns, in the points of a pair, that hold the coefficients of the classes of ``client``.
 
         ``side``: 0 if the client is the first of the pair, 1 if it is the second.
         """
@@ -56,7 +58,10 @@ class TileProblem:
 
 
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
-    """Return the squared sum of the two final distances of each pair after K iterations, float64, shape [m]."""
+    """Return the squared distance of each of the m pairs, float64, shape [m].
+
+    The distance of a pair is the sum of the two clients' final distances after K iterations.
+    """
     heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)

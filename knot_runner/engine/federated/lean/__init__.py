@@ -32,9 +32,9 @@ class Lean:
     """An engine that trains clients in ``workers`` processes with ``threads`` torch threads each.
 
     With one worker, training runs in this process with ``threads`` threads. A process trains one client at a time, so
-    that the client's model fits into the cache of a core. Unlike the threads of one operation, processes do not wait
-    for each other. Results are bitwise equal for any number of workers. After an exception, the engine cannot be used
-    again.
+    that the client's model fits into the cache of a core. Processes do not wait for each other, in contrast to threads
+    that share one operation. Results are bitwise equal for any number of workers. After an exception, the engine cannot
+    be used again.
 
     ``networks``: the networks, to which requests refer by index. ``plugins``: modules that each worker imports, because
     these modules may define the objective.
@@ -71,8 +71,8 @@ class Lean:
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`, computed in chunks of examples.
 
-        A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last chunk of
-        a request may be smaller.
+        A chunk has INFERENCE_ROWS examples, or ROWS_OF_MANY examples if ``many`` of the request is true. Only the last
+        chunk of a request may be smaller. The size does not depend on the number of workers.
         """
         parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
         pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]

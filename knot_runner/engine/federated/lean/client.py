@@ -22,11 +22,11 @@ from knot_runner.models.network import Network
 if TYPE_CHECKING:
     from knot_runner.engine.federated.loop import Loop
 
-#: Images that are gathered together, rounded to whole batches. A large number is efficient, and a small one fits into
-#: the core's cache.
+#: Number of images that are gathered in one operation, rounded to whole batches. With a large number, fewer operations
+#: are needed. With a small number, the images fit into the core's cache.
 _IMAGES_AT_ONCE = 1024
 #: Maximum number of cached values (8 MB in float32) of recent inference requests: images, and inputs of heads. The
-#: values of the last request are always cached.
+#: values of the most recent request are always cached.
 _KEPT_VALUES = 2**21
 
 
@@ -62,7 +62,7 @@ class ManualBackward:
         self._recent: dict[tuple[object, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client; see :meth:`Engine.train`. Requests that are not plain are trained with autograd.
+        """Train one client; see :meth:`Engine.train`. Requests that are not ``is_plain`` are trained with autograd.
 
         ``weights`` [P]: optional memory for the trained weights.
         """

@@ -1,7 +1,7 @@
 """Manual forward and backward passes of the lean engine's dense layers.
 
-All weights are views into one flat vector [P]. Gradients are added to views into another vector, or into the same
-vector, so no step copies a parameter. Autograd must be off.
+All weights are views into one flat vector [P]. Gradients are added to views into another flat vector, or directly to
+the weights, so no step copies a parameter. Autograd must be off.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from knot_runner.engine.federated import flat
 
 #: A layer's (weight, bias).
 WeightBias = tuple[Tensor, Tensor]
-#: The (weight, bias) pairs of the convolutions, and of the dense layers.
+#: Two lists of (weight, bias) pairs: one for the convolutions, and one for the dense layers.
 LayerPairs = tuple[list[WeightBias], list[WeightBias]]
 
-#: Layers with at least this number of weights use oneDNN in the forward pass. The rule is fixed, because oneDNN and
-#: torch.mm round differently, and timing must not change a run's numbers. Measured on AVX-512 with AMX and batches of
-#: 10 and 16: oneDNN takes 1.4 to 2.7 times as long as torch.mm below 0.5 M weights, and 0.7 to 0.95 times from 1 M.
-#: The backward pass always uses torch.mm, because oneDNN is not faster for models of this size.
+#: Layers with at least this number of weights use oneDNN in the forward pass. The choice does not depend on measured
+#: times, because oneDNN and torch.mm round differently. Measured on AVX-512 with AMX and batches of 10 and 16: oneDNN
+#: takes 1.4 to 2.7 times as long as torch.mm below 0.5 M weights, and 0.7 to 0.95 times from 1 M. The backward pass
+#: always uses torch.mm, because oneDNN is not faster for models of this size.
 LARGE = 1_000_000
 
 _aten = torch.ops.aten
-#: A pixel is added image by image if at most one in ``RARE`` images differs from the background at this pixel. An
-#: addition then takes about 14 times as long as in a dense product (measured on a core with AVX-512, with 256 outputs).
+#: A pixel is added image by image if at most one in ``RARE`` images differs from the background at this pixel. A single
+#: addition by this method takes about 14 times as long as in a dense product (measured on a core with AVX-512, with 256
+#: outputs).
 RARE = 16
 #: :class:`Foreground` is used if at most this fraction of the pixels needs a dense product.
 MOST_MULTIPLIED = 0.8
@@ -56,7 +57,10 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Return whether to compute x W' with oneDNN; it depends only on the size and dtype of W, for reproducible runs."""
+    """Return whether to compute x W' with oneDNN. The result depends only on the size and dtype of W.
+
+    Runs are therefore reproducible.
+    """
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
@@ -92,7 +96,7 @@ class Dense:
 
     @property
     def features(self) -> Tensor:
-        """Return the head's input [B, H] in the last :meth:`forward` call."""
+        """Return the head's input, shape [B, H], of the most recent :meth:`forward` call."""
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
@@ -142,13 +146,14 @@ class Dense:
 
 
 class Foreground:
-    """The first dense layer of many models, applied to the same images, most of whose pixels are background.
+    """The first dense layer of many models, for images that are mostly background and the same for all models.
 
-    The result is exact but needs less work. Let B be the background, which is the same in every image. The layer's
-    output is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the background. B is,
-    per channel, the first pixel of the first image. (Any other value is correct, but saves less work.) Pixels that are
-    background in every image are skipped. Pixels that are foreground in few images are added image by image. The other
-    pixels are multiplied as usual. The order of sums differs from a dense product, so results differ by rounding.
+    The result is exact but needs less work. Let X be the images and B the background, which is the same in every image.
+    The layer's output is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the
+    background. B is, per channel, the first pixel of the first image. (Any other value is correct, but saves less
+    work.) Pixels that are background in every image are skipped. Pixels that are foreground in few images are added
+    image by image. The other pixels are multiplied as usual. The order of sums differs from a dense product, so results
+    differ by rounding.
     """
 
     def __init__(self, images: Tensor) -> None:
@@ -166,7 +171,7 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether this form is faster than a dense product, which holds if few pixels must be multiplied."""
+        """Return whether this method is faster than a dense product. This holds if few pixels need such a product."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:

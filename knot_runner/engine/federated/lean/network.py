@@ -56,9 +56,12 @@ class Sgd:
 
     Momentum is computed as in torch. Gradients are added to their targets and never stored.
 
+    Here g is the gradient, mu the weight of the proximal term, w_start the initial weights, and control the control
+    variate of SCAFFOLD.
+
     A step has three parts: :meth:`prepare` (everything except the gradient), the addition of ``alpha`` times the
-    gradient to :meth:`target`, and :meth:`finish`. A kind of phase is defined by the parameters that it trains. Each
-    kind has its own momentum, as with separate optimizers.
+    gradient to :meth:`target`, and :meth:`finish`. Phases that train the same parameters (``all``, ``head`` or
+    ``body``) share one momentum, as if each of these three had its own optimizer.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
@@ -74,7 +77,7 @@ class Sgd:
         self.alpha = 1.0 if self.momentum else -self.lr
 
     def target(self, trains: str) -> Tensor:
-        """Return the vector [P] to which gradients are added: the weights, or the velocity."""
+        """Return the vector [P] to which gradients are added: with momentum the velocity, otherwise the weights."""
         if not self.momentum:
             return self.weights
         if trains not in self._velocities:
@@ -82,7 +85,7 @@ class Sgd:
         return self._velocities[trains]
 
     def prepare(self, trains: str) -> None:
-        """Prepare the step, before the gradient is added."""
+        """Apply momentum, weight decay, the proximal term and the control variate, before the gradient is added."""
         if self.plain:
             return
         part = self._slices[trains]
@@ -101,7 +104,7 @@ class Sgd:
             target.add_(self._pull[part], alpha=-self.alpha)
 
     def finish(self, trains: str) -> None:
-        """Finish the step, after the gradient was added."""
+        """With momentum, change the weights by the velocity, after the gradient was added."""
         if self.momentum:
             part = self._slices[trains]
             self.weights[part].add_(self._velocities[trains][part], alpha=-self.lr)
@@ -133,7 +136,7 @@ def _pull(recipe: Recipe, weights: Tensor, control: Tensor | None) -> Tensor | N
 class TemperedLoss:
     """The cross-entropy of each batch of a client's examples, with a closed-form gradient (:class:`CrossEntropy`).
 
-    ``labels`` has shape [n]. ``start_logits``, shape [n, C], are the logits under the initial weights, which determine
+    ``labels`` has shape [n]. ``start_logits``, shape [n, C], are the logits under the initial weights. They determine
     per-sample temperatures. ``softmax``: whether the loss is computed on the softmax of the head's output.
 
     Attributes:

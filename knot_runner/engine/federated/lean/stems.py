@@ -23,7 +23,7 @@ _GramBatch = tuple[Tensor, Tensor, Tensor]
 
 
 class Stem:
-    """The layers before the dense layers. By default, a stem has no parameters, and its methods change nothing.
+    """The layers before the dense layers. In this base class, a stem has no parameters.
 
     Attributes:
         learns: Whether the stem has parameters and needs gradients.
@@ -49,7 +49,7 @@ class Stem:
         """Add ``alpha`` times each gradient to its target; see :meth:`set_targets`."""
 
     def finish(self) -> None:
-        """After the last step, write pending weight changes to the flat vector of weights."""
+        """After the last step, add weight changes that are not yet applied to the flat vector of weights."""
 
 
 class Pixels(Stem):
@@ -71,9 +71,9 @@ class Pixels(Stem):
 class Convs(Stem):
     """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
 
-    ReLU is applied after the pooling, which gives the same result and processes a quarter of the values. For the same
-    reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is never
-    computed.
+    ReLU is applied after the pooling. The result is the same, but ReLU processes only a quarter of the values. For the
+    same reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is
+    never computed.
     """
 
     learns = True
@@ -135,10 +135,13 @@ class Gram(Stem):
 
     The result is exact and needs less work for several epochs of plain SGD on unchanging images X [n, in].
 
-    Every gradient of W [out, in] is D' X, so W = W0 + A' X, where A [n, out] has one row per image. The layer's output
-    for a batch is X_b W0' + b + (X_b X' + 1) A. X_b W0' and X_b X' are computed once for all images. The products of a
-    step then have the inner dimension n instead of ``in``, and a step changes only those rows of A that belong to the
-    batch. The 1 represents the bias, which is trained like the weight of a pixel with the constant value 1.
+    The sign ' stands for the transpose. In every step, the gradient of the weight W [out, in] is D' X, where D [n, out]
+    is the gradient with respect to the layer's output (0 for images outside the batch). Therefore W = W0 + A' X, with
+    the initial weight W0 and a matrix A [n, out] that has one row per image. For a batch with the images X_b, the
+    layer's output is X_b W0' + b + (X_b X' + 1) A, where b is the initial bias. X_b W0' and X_b X' are computed once
+    for all images. The products of a step then have the inner dimension n instead of ``in``, and a step changes only
+    those rows of A that belong to the batch. The 1 represents the bias, which is trained like the weight of a pixel
+    with the constant value 1.
 
     ``start`` [n, out]: X W0' + b; ``products`` [n, n]: X X' + 1; ``changes`` [n, out]: A.
     """
@@ -156,7 +159,10 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this form needs fewer multiplications than the layer from ``pixels`` to ``outputs``."""
+        """Return whether this method needs at most ``MIN_SAVING`` of the multiplications of a dense layer.
+
+        The layer maps ``pixels`` values of an image to ``outputs`` values.
+        """
         ordinary = 2 * epochs * images * pixels * outputs
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary

@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 
 class SharedData:
-    """Several :class:`ClientData` in one shared memory block. Any process can access the data by :meth:`views`."""
+    """Several :class:`ClientData` in one shared memory block. Each process can access the data by :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
         self._names: list[list[str]] = []
@@ -95,13 +95,13 @@ class Slots:
     def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
         """Return (weights [P], buffers [Q]) of the initial model, the control variate, and the result.
 
-        ``network``: the number of the order's network.
+        ``network``: the index of the order's network.
         """
         parameters, buffers = self.sizes[network]
         return [(vector[:parameters], vector[parameters : parameters + buffers]) for vector in self._all()[slot]]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
-        """Return the logits [rows, classes] of the order."""
+        """Return the memory for the logits, shape [rows, classes], of the order in ``slot``."""
         return self._all()[slot, 2, : rows * classes].view(rows, classes)
 
     def _all(self) -> Tensor:

@@ -25,14 +25,14 @@ from knot_runner.util.errors import UserError
 class Stacked:
     """An engine that trains all clients with the same :class:`Structure` together.
 
-    ``stack=0``: all clients of a round train in one stack, which shrinks as clients finish. ``stack=S``: S clients
-    train at a time. Each step is padded to S clients, so that a client's results are bitwise the same beside any other
-    clients. In float32, a different S may change the rounding of a convolution (by units in the last place). In float64
-    on a CPU, the results are the same for every S.
+    ``stack=0``: all clients of a round train in one stack, and the stack shrinks as clients finish. ``stack=S``: S
+    clients train at a time. Each step is padded to S clients, so that a client's results are bitwise equal whichever
+    other clients train with it. In float32, a different S may change the rounding of a convolution (by units in the
+    last place). In float64 on a CPU, the results are the same for every S.
 
-    On CUDA, each step is captured as a CUDA graph, which later rounds replay. A failed capture raises an error.
-    ``precision="bf16"``: operations that torch's autocast supports compute in bfloat16 during training; weights and
-    metrics have the dtype ``dtype``. ``precision="tf32"``: training uses TF32 for float32 matrix products and
+    On CUDA, each step is captured as a CUDA graph, and later rounds replay this graph. A failed capture raises an
+    error. ``precision="bf16"``: operations that torch's autocast supports compute in bfloat16 during training; weights
+    and metrics have the dtype ``dtype``. ``precision="tf32"``: training uses TF32 for float32 matrix products and
     convolutions.
 
     A stack that does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.

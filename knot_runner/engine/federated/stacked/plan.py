@@ -15,20 +15,21 @@ from knot_runner.engine.federated.cohort import LocalTraining, Phase
 from knot_runner.engine.objectives import tempered
 from knot_runner.engine.tensor_file import Tensors
 
-#: Row number of padding: a batch position without an image.
+#: Row number that stands for padding, a position in a batch without an image.
 PADDING = -1
-#: Inputs of a step by name, and the value of each for padding. ``rows`` [B] int64: the training images. ``positions``
-#: [B] int64: the images' positions among the client's images, for other objectives than cross-entropy. ``crops`` [B, 3]
-#: int64: the augmentation (down, across, flip). ``temperatures`` [B, 2]: (T_i, scale_i), if they differ per sample.
+#: For each input of a step, the value at padded positions. B is the number of positions in a batch. ``rows`` [B] int64:
+#: the training images. ``positions`` [B] int64: the images' positions among the client's images, for other objectives
+#: than cross-entropy. ``crops`` [B, 3] int64: the augmentation (down, across, flip). ``temperatures`` [B, 2]:
+#: temperature T_i and loss factor scale_i of each sample, if temperatures differ per sample.
 FILL = {"rows": PADDING, "positions": 0, "crops": 0, "temperatures": 1}
-#: Batches up to this size are padded to the full batch size. A larger batch, such as a whole client as one batch, is
-#: padded only to the size that the client needs.
+#: If the batch size is at most this number, all batches are padded to the batch size. A larger batch size, such as that
+#: of one batch per client, is first limited to the smallest power of two that can hold all examples of the client.
 FULL_BATCH = 64
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Settings that must be equal for all clients of a program. Other settings are tensors with a value per client.
+    """Settings that are equal for all clients of a program. Other settings may differ and have one value per client.
 
     ``room``: number of batch positions in a step; ``trains``: the parameters that each phase trains; ``temperatures``:
     whether temperatures differ per sample; ``objective``: the objective's name and settings, None for cross-entropy;
@@ -55,7 +56,8 @@ class PhasePlan:
 
     Attributes:
         trains: The parameters that the phase trains.
-        inputs: The inputs of all steps, by name (:data:`FILL`), each [S, K, B, ...].
+        inputs: The inputs of all steps, by name (:data:`FILL`), each of shape [S, K, B, ...] with B positions per
+            batch.
         active: The number k of active clients in each of the S steps. Clients 0 to k-1 take part in the step.
     """
 
@@ -111,8 +113,8 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
     """Return the steps of every phase for the clients in ``chunk``.
 
-    ``temperatures``: for each client, T_i and scale_i of each sample, shape [n, 2]; None if temperatures do not differ
-    per sample.
+    ``temperatures``: for each client, the temperature T_i and the loss factor scale_i of its n samples, shape [n, 2].
+    The argument is None if temperatures do not differ per sample.
     """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
@@ -131,7 +133,6 @@ def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
 
     A stack shrinks as clients finish, and each width needs its own captured step. Rounding limits the number of widths.
-    The width of a step depends only on ``active``.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain

@@ -22,7 +22,7 @@ from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
-#: Number of warm-up steps on a side stream before a graph is captured, which create handles and workspaces (see
+#: Number of warm-up steps on a side stream before a graph is captured. These steps create handles and workspaces (see
 #: PyTorch's notes on CUDA graphs).
 WARM_UP = 3
 
@@ -31,8 +31,8 @@ class Program:
     """The state of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
 
     ``shrinks``: whether the width of a step is the number of clients that still have steps (:func:`width`). Otherwise
-    the width is always ``clients``, so that the results of a client do not depend, bit for bit, on the other clients (a
-    kernel may round differently at another width). A CUDA graph always reads and writes the memory addresses that were
+    the width is always ``clients``. A client's results are then bitwise equal for any other clients, because a kernel
+    may round differently only at another width. A CUDA graph always reads and writes the memory addresses that were
     used at its capture, so each round copies the values of its clients into the same tensors.
     """
 
@@ -164,9 +164,9 @@ class Program:
         return graph
 
     def step(self, k: int, trains: str) -> None:
-        """Take one step for clients 0..k-1, in place. A client whose rows are all padding does not change.
+        """Take one step for clients 0..k-1, in place. A client without any image in this step does not change.
 
-        The step reads rows, crops and temperatures. It changes weights, velocity, running statistics and the sum of
+        The step reads rows, crops and temperatures, and changes weights, velocity, running statistics and the sum of
         losses.
         """
         real = self.rows[:k] != PADDING

@@ -14,18 +14,18 @@ from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Message parts that hold changes of the model, which are multiplied by the staleness discount.
+#: Message parts that are multiplied by the staleness discount, because they hold changes of the model.
 DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
-    """Return ``method`` on the simulated clients of ``fleet``, and the federation with the clients' speeds.
+    """Return ``method`` with a simulation of the clients of ``fleet``, and the federation with the clients' speeds.
 
     With ``mode=async``, the server does not wait for a round's clients (:mod:`asynchronous`).
 
     The state has an entry in addition to the method's entries: ``fleet/clock`` (float64, shape [1]), the virtual
-    seconds since the start. With ``mode=async``, there are further entries. The log has these entries in addition to
-    the method's entries:
+    seconds since the start. With ``mode=async``, there are further entries (:mod:`asynchronous`). The log has these
+    entries in addition to those of the method:
 
     - ``clock``: the time at the end of the round
     - ``dropped``, ``late``, ``partial``: the number of clients that failed, missed the deadline, or did partial work
@@ -48,7 +48,7 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
-    """Return ``method`` with updates that are multiplied by (1 + tau)^-a, where tau is the staleness in rounds."""
+    """Return ``method`` with updates that are multiplied by (1 + tau)^-a for a staleness of tau rounds."""
 
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork

@@ -2,13 +2,13 @@
 
 At any time ``training.clients_per_round`` clients train. Each client trains from the model that it received. The server
 takes a step when ``buffer`` updates have arrived. A round is one server step, and its participants are the clients in
-the buffer. The version of a model is the number of server steps before it.
+the buffer. The version of a model is the number of server steps that were taken to create the model.
 
 State, in addition to the clock:
 
 - ``fleet/in_flight`` [m, 2] int64: the client number and model version of each training client
 - ``fleet/arrivals`` [m] float64: the times at which these clients finish
-- the server's state of each version from which a client still trains (:func:`as_begun`)
+- the server's state of each model version from which a client is still training (:func:`as_begun`)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARRIVALS = "fleet/arrivals"
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A client in training, from the model of ``version``. It finishes, or fails, at the virtual time ``arrives``."""
+    """A client that trains from the model of ``version`` and finishes, or fails, at the virtual time ``arrives``."""
 
     arrives: float
     client: int
@@ -80,7 +80,7 @@ class Asynchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the requests whose updates arrive before the next server step.
+        """Return the requests whose updates are aggregated in the next server step.
 
         Each request trains from the model that the client received at the start of its work.
         """
@@ -99,7 +99,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state with entries for the clients in training, and the model versions from which they train."""
+        """Return the state with entries for the clients in training and the model versions from which they train."""
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
@@ -186,7 +186,8 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
     """Return ``state`` with the server entries as they were in ``version``.
 
     ``state`` is the state before the server step of ``round``. The server's entries of an earlier version are stored as
-    ``fleet/sent/<version>/<name>``. Entries that a client keeps do not change while the client trains.
+    ``fleet/sent/<version>/<name>``. The client's own entries need no copy, because they do not change while the client
+    trains.
     """
     if version == round:
         return state
@@ -195,7 +196,7 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return the entries that save the server's state of ``version`` for the clients that still train from it.
+    """Return the entries that store the server's state of ``version``, for clients that still train from that version.
 
     ``state`` is the state before the server step of ``round``.
     """

@@ -1,7 +1,7 @@
 """Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
 
-Random draws are seeded by the run's seed and the client's number among all clients of the run. They are therefore the
-same for every engine, and also after a run resumes.
+Random draws are seeded by the run's seed and the client's number among all clients of the run. The draws are therefore
+the same for every engine, and also after a run resumes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from knot_runner.methods.contract import Method, Sent, size
 from knot_runner.methods.federated.averaging import received
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Number of bits of each number that clients send or receive, for any precision of the simulation.
+#: Number of bits of each value that clients send or receive. It does not depend on ``hardware.precision``.
 BITS = 32
 
 
@@ -38,7 +38,7 @@ class Simulation:
     ) -> dict[int, WorkTime]:  # fmt: skip
         """Return the :func:`work_times` of ``requests``.
 
-        The transfer time is computed as if all clients sent and received as many numbers as the first client.
+        For the transfer time, all clients are assumed to send and receive as many values as the first client.
         """
         if not requests:
             return {}
@@ -52,9 +52,9 @@ class Simulation:
 class WorkTime:
     """The virtual time that a client needs for its work in a round.
 
-    ``epochs``: the number of epochs for which the client trains the model that it sends; ``epoch``: the seconds per
-    epoch, including the training of the client's other models; ``sending``: the seconds to receive and to send a
-    message.
+    ``epochs``: the number of epochs for which the client trains the model that it sends. ``epoch``: the seconds per
+    epoch, including the time in which the client trains its other models. ``sending``: the seconds for receiving and
+    sending messages.
     """
 
     epochs: int
@@ -67,7 +67,7 @@ class WorkTime:
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Return the number of whole epochs (at most ``epochs``) after which the client can send by ``deadline``."""
+        """Return the largest number of epochs, at most ``epochs``, for which the update arrives by ``deadline``."""
         epochs = self.epochs
         while epochs and self.sending + epochs * self.epoch > deadline:
             epochs -= 1
@@ -81,7 +81,7 @@ def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
 
 
 def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, up: float) -> Tensor:
-    """Return each client's time to receive ``down`` and send ``up`` numbers, in seconds, float64 [N]."""
+    """Return each client's time to receive ``down`` values and send ``up`` values, in seconds, float64 [N]."""
     network = fleet.network
     if network is None:
         return torch.zeros(len(federation.clients), dtype=torch.float64)
@@ -92,7 +92,7 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
     """Group ``requests`` by client, in order.
 
-    A client sends the model of its first request. It keeps the models of its other requests (Ditto).
+    A client sends the model of its first request, and keeps the models of its other requests (Ditto).
     """
     works: dict[int, list[LocalTraining]] = {}
     for request in requests:
@@ -113,8 +113,8 @@ def work_times(
     """Return the time that each client of ``requests`` needs for its work, in order.
 
     The time covers everything that the client trains, including further epochs of a local program (such as those of the
-    second model of APFL). It is divided evenly among the epochs of the model that the client sends. Each client
-    receives ``down`` numbers and sends ``up`` numbers.
+    second model of APFL). This time is divided evenly among the epochs of the model that the client sends. Each client
+    receives ``down`` values and sends ``up`` values.
     """
     compute = seconds_per_example(fleet, federation)
     sending = sending_seconds(fleet, federation, down, up)
@@ -148,7 +148,7 @@ def _epochs(request: LocalTraining) -> int:
 
 
 def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
-    """Return the request limited to its first ``epochs`` epochs, phase after phase."""
+    """Return the request limited to its first ``epochs`` epochs, counted over all phases in order."""
     phases = []
     left = epochs
     for phase in request.recipe.phases:

@@ -1,4 +1,4 @@
-"""Synchronous rounds of a fleet: the server waits for all sampled clients, a number of clients, or a deadline."""
+"""Synchronous rounds of a fleet: the server waits for all sampled clients, for some of them, or until a deadline."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return those requests of the method whose results arrive. Work that would be lost is not executed."""
+        """Return the method's requests, without requests whose results do not arrive. Lost work is not executed."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
@@ -75,7 +75,7 @@ class Synchronous(Simulation):
         ``late`` (their work is lost) or did ``partial`` work.
 
         The result depends on the seed and the clock, not on training. A round ends when all results have arrived. The
-        server learns of a failure when it happens, and waits for late clients until the deadline.
+        server learns of a failure at the time of the failure, and waits for late clients until the deadline.
         """
         method = self.method
         fleet = self.fleet

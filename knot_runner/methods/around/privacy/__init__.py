@@ -1,4 +1,4 @@
-"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for any method whose server reads only means.
+"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for methods whose server reads only mean messages.
 
 All parts of a client's message form one vector. C is the clipping bound, z the noise multiplier, q the sampling rate
 and K the number of clients (:class:`UserPrivacy`). u_k is the message of client k, and s_p is the scale of its part p
@@ -6,13 +6,13 @@ and K the number of clients (:class:`UserPrivacy`). u_k is the message of client
 
     m_k = u_k min(1, C / |s u_k|),  mean_p = (sum_k m_kp + N(0, z^2 C^2 / s_p^2 I)) / (q K).
 
-One client changes the sum of the scaled messages by at most C, and the server reads nothing else. With
-``sampling=poisson`` each client takes part with probability q, independently of the others. A round without clients
-consists of noise only. The running statistics of BatchNorm are not sent.
+One client changes the sum of the scaled messages by at most C, and the server reads nothing except the noisy means.
+With ``sampling=poisson`` each client takes part with probability q, independently of the others. A round without
+clients consists of noise only. The running statistics of BatchNorm are not sent.
 
 A client's second message consists of n rows of logits, or of mean logits. These rows form one vector whose norm is at
-most B sqrt(n), where B = ``clip_logits`` bounds the root mean square of the row norms. The mean of each row is
-subtracted first, which does not change the probabilities. Private second messages are our own design.
+most B sqrt(n), where B = ``clip_logits`` bounds the root mean square of the row norms. First, the mean of each row is
+subtracted from the row, which does not change the probabilities. Private second messages are our own design.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.methods.messages import Exchange
 from knot_runner.util.errors import Misfit, UserError, counted
 
-#: Message parts that hold logits. Their rows are centered, which does not change the probabilities.
+#: Message parts that hold logits. The mean of each row is subtracted, which does not change the probabilities.
 CENTERED = {"logits", "labels"}
 
 
@@ -46,11 +46,11 @@ class UserPrivacy:
     Attributes:
         clip_norm: The bound C on the norm of a first message; None if messages are not clipped.
         noise_multiplier: The noise multiplier z.
-        sampling: How a round's clients are drawn. With ``poisson`` each client is drawn independently; with
-            ``fixed`` a fixed number is drawn.
+        sampling: How a round's clients are drawn. With ``poisson``, each client is drawn independently; with ``fixed``,
+            a fixed number of clients is drawn.
         participants: The number of clients in a round, qK; with ``poisson`` the mean number.
         clients: The number K of all clients.
-        scales: Factors of the parts of the first message, which apply before clipping.
+        scales: Factors s_p, by which the parts of the first message are multiplied before clipping.
         clip_logits: The bound B of the second message.
         messages: The number of vectors that a client sends in a round. Each vector is clipped to its own bound and
             receives noise with a standard deviation of z times that bound. If each vector is divided by its bound, the
@@ -58,7 +58,7 @@ class UserPrivacy:
         exchanges: Whether one of these vectors is a second message.
         rounds: The number of rounds in which clients send messages. Local training after the last round sends
             nothing and costs no privacy.
-        delta: The delta of (epsilon, delta)-differential privacy, for which epsilon is computed.
+        delta: The delta of (epsilon, delta)-differential privacy. Epsilon is computed for this delta.
     """
 
     clip_norm: float | None
@@ -90,7 +90,7 @@ class UserPrivacy:
         return self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float:
-        """Return the maximum norm of a message with the given ``parts``; infinity without clipping."""
+        """Return the clipping bound on the norm of a message with the given ``parts``; infinity without clipping."""
         if self.clip_norm is None:
             return math.inf
         if phase == 1:
@@ -98,13 +98,13 @@ class UserPrivacy:
         return self.clip_logits * math.sqrt(sum(map(len, parts.values())))
 
     def epsilon(self, rounds: int) -> float | None:
-        """Return epsilon after ``rounds``; None without noise."""
+        """Return epsilon after ``rounds`` rounds; None (infinity) without noise."""
         from knot_runner.methods.around.privacy.accountant import epsilon_after
 
         return epsilon_after(self)(rounds)
 
     def facts(self, rounds: int, rows: list[State]) -> State:
-        """Return the entry ``privacy`` of a result after ``rounds``. ``rows`` are the log rows of these rounds."""
+        """Return the entry ``privacy`` of a result after ``rounds`` rounds, whose log rows are ``rows``."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
 
         norms: list[float] = []

@@ -2,13 +2,14 @@
 
 In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients:
 
-- ``poisson``: Neighboring data sets differ in one client's participation, and their sums by at most C (Mironov et al.
-  2019).
+- ``poisson``: Neighboring data sets differ in one client's participation, and their sums differ by at most the clipping
+  bound C (Mironov et al. 2019).
 - ``fixed``: A fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data,
-  and their sums by at most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27).
+  and their sums differ by at most 2 C. The accountant therefore uses z / 2 instead of the noise multiplier z (Wang et
+  al. 2019, Theorem 27).
 
-For large samples with little noise, the ``fixed`` bound exceeds the bound without sampling. Both bounds hold, so the
-smaller bound is used at each Renyi order.
+For large samples with little noise, the bound for ``fixed`` exceeds the bound for a mechanism without sampling. Both
+are valid, so the smaller of the two is used at each Renyi order.
 
 A client may send m vectors in a round, each with its own bound and noise. This is equivalent to one vector with the
 noise multiplier z / sqrt(m).
@@ -30,7 +31,7 @@ import numpy as np
 from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
-#: A noise multiplier that is computed for an epsilon is rounded up to a multiple of 1 / PARTS.
+#: A noise multiplier that is computed from a target epsilon is rounded up to a multiple of 1 / PARTS.
 PARTS = 10_000
 #: Initial bracket of the search for the noise multiplier.
 BRACKET = 0.05, 1.0

@@ -48,10 +48,11 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Context manager: collect distances between the inputs of batch normalizations and the running statistics.
+    """Context manager: collect the distances of batch statistics from the running statistics of batch normalizations.
 
-    In the ``with`` block, each forward pass appends a scalar per batch normalization: the squared difference of mean
-    and (biased) variance per channel between the input and the running statistics, summed over channels.
+    In the ``with`` block, each forward pass appends one scalar per batch normalization. This scalar is the sum over
+    channels of two squared differences: between input mean and running mean, and between (biased) input variance and
+    running variance.
     """
     losses: list[Tensor] = []
 
@@ -71,8 +72,8 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
     """Return the scalar mean squared difference between the activations ``taps`` and the ``wanted`` activations.
 
-    Both are dicts by tap (name of a hidden layer), with values of shape [B, ...] and [B, D]. The difference of each tap
-    is divided by the tap's scale (the mean variance of its elements). The result is the sum over taps.
+    Both are dicts by tap (name of a hidden layer), with values of shape [B, ...] and [B, D]. The result is the sum over
+    taps of the tap's mean squared difference, divided by the tap's scale (the mean variance of the tap's elements).
     """
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
@@ -80,9 +81,9 @@ def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, floa
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
     """Return the scalar loss of DAFL for a batch of generated images.
 
-    The loss has three weighted terms: the cross-entropy of the teacher's logits with the argmax of these logits as
-    label, minus the mean absolute value of the teacher's ``features``, minus the entropy (in nats) of the teacher's
-    mean probabilities.
+    The loss is a weighted sum of three terms. The first is the cross-entropy of the teacher's logits, with the argmax
+    of these logits as the label. The second is the negative mean absolute value of the teacher's ``features``. The
+    third is the negative entropy (in nats) of the teacher's mean probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
@@ -118,7 +119,7 @@ class Synthesizer(Trainee):
         return float(loss.detach())
 
     def draws(self, *names: int | str) -> torch.Generator:
-        """Return the random generator of the images for ``names``."""
+        """Return a random generator that is seeded by the seed of the request and by ``names``."""
         return generator(self.request.seed, "synthetic", self.request.party, *names)
 
     def weights(self) -> Tensors:
@@ -200,8 +201,8 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
 
     A linear layer creates maps with a quarter of the image's height and width. Two blocks follow, each with upsampling
-    and a 3x3 convolution. We add a sigmoid at the end, because pixels are bounded. Normalization always uses the
-    statistics of the batch, so that images are generated as in training.
+    and a 3x3 convolution. In contrast to DAFL, a sigmoid follows, because pixels are bounded. Normalization always uses
+    the statistics of the batch, so that final images are generated in the same way as images during training.
     """
     channels, rows, columns = shape
     half = math.ceil(rows / 2), math.ceil(columns / 2)

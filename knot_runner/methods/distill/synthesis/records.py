@@ -34,8 +34,9 @@ def released_records(
 ) -> Tensors:
     """Return the records of the logits and of all hidden layers that ``read`` returns, float32.
 
-    For each tap (hidden layer, or the logits), there is ``tap.mean`` of shape [C, D] and one of ``tap.covariance`` [C,
-    D, D], ``tap.variance`` [C, D] and ``tap.axes`` [C, k, D]. The entries of a class without examples are 0.
+    For each tap (hidden layer, or the logits) with D values, there are two tensors. The first is ``tap.mean``, shape
+    [C, D] for C classes. The second is ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D], or ``tap.axes`` [C, k, D]
+    with k axes. The entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -75,8 +76,8 @@ def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
 def principal_axes(values: Tensor, components: int) -> Tensor:
     """Return the first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first.
 
-    The norm of an axis is the standard deviation along this axis, and the axis' largest element is positive. Components
-    beyond the number of dimensions are 0.
+    The norm of an axis is the standard deviation along this axis, and the axis' largest element is positive. If
+    ``components`` exceeds the number of dimensions, the additional axes are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
@@ -105,7 +106,7 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Return the scale of each tap: the mean variance of its elements within a class; 1 if no element varies."""
+    """Return the scale of each tap: the mean variance of the tap's elements within a class; 1 if no element varies."""
     scales = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:

@@ -26,7 +26,7 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """A request for the records of a teacher's activations on training images, which the data owner releases."""
+    """A request for records that the data owner releases: statistics of a teacher's activations on training images."""
 
     stage: str
     party: str
@@ -51,7 +51,7 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """A request to synthesize images from a teacher. Its only inputs from real images are weights and records.
+    """A request to synthesize images from a teacher. It reads no real images, only weights, records and statistics.
 
     The artifact holds the images as examples, labeled with the argmax of the teacher's logits.
     """
