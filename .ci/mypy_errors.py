@@ -8,17 +8,16 @@ from collections import Counter
 #: Top-level module or package -> the most errors that are allowed; none for those that are not named.
 BASELINE = {
     "bundles": 2,
-    "cli": 9,
+    "cli": 3,
     "composing": 5,
     "data": 50,
-    "engine": 46,
+    "engine": 35,
     "methods": 16,
     "models": 24,
     "papers": 23,
     "pipelines": 38,
     "report": 4,
     "sweeps": 3,
-    "testing": 23,
     "transport": 34,
     "util": 7,
 }
