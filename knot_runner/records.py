@@ -186,7 +186,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Return a dict from the name of each changed file of a finished run to the problem, as text. Reads every file."""
+    """Read all files of a finished run; return the name of each changed or missing file -> the problem as text."""
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:

@@ -138,7 +138,7 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """Return ``jobs`` as the class :class:`Job` of reports.
+    """Convert ``jobs`` to :class:`Job`, the class that reports use.
 
     Runs whose data differ from the current files in ``paths.data_dir`` are reported and left out, unless ``keep`` is
     true.

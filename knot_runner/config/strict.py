@@ -78,9 +78,9 @@ class ByName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag(ByName):
-    """Rule for a setting with the key ``tag``: the tag's value selects the class of the setting from a table.
+    """Rule for a setting that is a mapping: the value of its key ``tag`` selects the settings class from a table.
 
-    An example is ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``.
+    With ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``, for example, ``loss.name`` selects the class.
     """
 
     tag: str

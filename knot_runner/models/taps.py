@@ -148,7 +148,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Return a function of a batch that returns the inputs of the last layer of ``model``, shape [B, H].
+    """Return a function that takes a batch and returns the inputs of the last layer of ``model``, shape [B, H].
 
     ``model`` is built from ``network``. For texts, these features are read at [CLS].
     """

@@ -70,10 +70,10 @@ def is_open(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def lasting() -> Iterator[Stream]:
-    """Inside the block, replace ``sys.stdout`` (which is yielded) and ``sys.stderr`` with a :class:`Stream`.
+    """Inside the block, replace ``sys.stdout`` and ``sys.stderr`` with a :class:`Stream` each; yield the new stdout.
 
-    A closed stream (``>&-``) is opened on the null device. Otherwise, the next opened file would get the stream's file
-    descriptor, and printed text would go into that file.
+    A closed stream (``>&-``) is opened on the null device. If it stayed closed, the next opened file would get the
+    stream's file descriptor, and printed text would go into that file.
     """
     for number in (0, 1, 2):
         if not is_open(number):

@@ -65,7 +65,7 @@ def _add_rows(rows: _Rows, folder: DataFolder, entry: str, classes: int, *wanted
         if not (name.isascii() and name.isalnum()):
             raise UserError(f"{IMAGE} {name!r:.40} contains characters other than letters and digits", where)
         if not (label.isascii() and label.isdecimal() and len(label) < 10 and int(label) < classes):
-            raise UserError(f"class {label!r:.40} is not a class number from 0 to {classes - 1} (task.classes)", where)
+            raise UserError(f"class {label!r:.40} is not a whole number from 0 to {classes - 1} (task.classes)", where)
         image = images / f"{name}.jpg"
         if image in rows:
             raise UserError(f"image {name} is repeated", where)

@@ -63,7 +63,7 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
     labels = runs[0].result.labels
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
-        raise UserError("the figure needs labels on a line. Use task=sa", "task.labels.coordinates")
+        raise UserError("the figure needs labels with one coordinate each. Use task=sa", "task.labels.coordinates")
     groups = by_name(runs)
     figure, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     texts = [label_text(name, "\n") for name in labels.names]

@@ -12,8 +12,9 @@ from knot_runner.config.strict import require
 
 @dataclass(kw_only=True)
 class TransferMatrixSettings(LocalSettings):
-    """Adds a combination of all clients' updates to the model of the last round, W_k = W_0 + sum_i lambda_ki dW_i.
+    """Gives client k the model W_k = W_0 + sum_i lambda_ki dW_i.
 
+    W_0 is the model after the final round, and dW_i is the update that client i computes from W_0 on its own examples.
     Gradient descent on held-out examples (``partition.valid``) learns lambda.
     """
 
