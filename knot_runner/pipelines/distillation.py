@@ -1,7 +1,4 @@
-"""Distillation: teachers train separately, then a student is distilled and evaluated.
-
-Each stage is an artifact that several runs can share.
-"""
+"""Distillation: teachers train separately, then a student is distilled and evaluated. Runs share each stage."""
 
 from __future__ import annotations
 

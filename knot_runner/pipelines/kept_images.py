@@ -1,9 +1,7 @@
 """Cache for images that are slow to read: arrays in the store, which later runs memory-map.
 
-Reading LEAF's JSON of 3,550 writers takes minutes, and reading a zip of 12,000 JPEG files takes eight seconds. Cached
-arrays are available at once, and a mapped file takes no process memory. The cache is valid while the files are
-unchanged. A file whose metadata have changed counts as unchanged if its content is the same
-(:class:`knot_runner.provenance.fingerprints.Now`).
+Reading LEAF's JSON of 3,550 writers takes minutes. Cached arrays are available at once, and a mapped file takes no
+process memory. The cache is valid while the content of the files is unchanged.
 """
 
 from __future__ import annotations
