@@ -112,7 +112,7 @@ def test_tracker_is_closed_as_failed_after_an_exception(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", ["begin", "log", "summarize", "close"])
-def test_failing_tracker_is_reported_once_and_not_called_again(broken, tmp_path, tables_restored):  # noqa: F811
+def test_failing_tracker_is_not_called_again(broken, tmp_path, tables_restored):  # noqa: F811
     calls = []
 
     def called(name):
