@@ -1,7 +1,7 @@
-"""The table of prediction metrics: the name, computation, format, range and averaging of each metric.
+"""Table of all metrics: how each metric is computed, averaged and printed, and its range.
 
-All evaluations, reports and claims read :data:`METRICS`. A plug-in adds a metric by ``METRICS["name"] = Metric(...)``.
-Every result then contains the metric, and tables, claims and ``compare`` accept its name.
+A plug-in adds a metric with ``METRICS["name"] = Metric(...)``. The name can then be used in tables, in claims and with
+the command ``compare``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over examples, by class, for each of B test sets or resamples of a test set.
+    """Sums for each class, on B test sets or on B bootstrap samples of one test set.
 
-    Fields have shape [B, C] for C classes, or [B, 1] for sums over classes. ``hits``, ``predicted``, ``truth``: numbers
-    of correct predictions, predictions and examples; ``values``: sums of ``Metric.of_examples``. ``+`` adds sums.
+    Each field has shape [B, C] for C classes, or [B, 1] for sums over all classes. The operator ``+`` adds the fields.
+
+    Attributes:
+        hits: Number of correctly predicted examples of the class.
+        predicted: Number of examples that are predicted to be of the class.
+        truth: Number of examples of the class.
+        values: Sum of the values from ``Metric.of_examples`` over the examples of the class; None if not needed.
     """
 
     hits: ndarray
@@ -59,7 +64,7 @@ class TestSet:
 
     @functools.cached_property
     def confusion(self) -> ndarray:
-        """Return the confusion matrix [C, C] of counts: true class by predicted class."""
+        """Return the confusion matrix, shape [C, C]. Rows are true classes, and columns are predicted classes."""
         classes = self.scores.shape[1]
         pairs = self.labels * classes + self.scores.argmax(1)
         return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
@@ -71,14 +76,21 @@ def accuracies(sums: ClassSums) -> ndarray:
 
 
 def macro_f1(sums: ClassSums) -> ndarray:
-    """Return the unweighted mean of F1 over the classes in truth or predictions (scikit-learn's ``macro``)."""
+    """Return the macro F1 on each test set, shape [B]: the unweighted mean of the F1 scores of the classes.
+
+    As in scikit-learn, a class that is neither a true nor a predicted class is left out of the mean.
+    """
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
     return np.asarray(shares.sum(1) / np.maximum((either > 0).sum(1), 1))
 
 
 def distances_from_truth(test: TestSet) -> ndarray | None:
-    """Return the L2 distance of each example's expected label E[p] to its true label, [N] (KNOT section 1)."""
+    """Return the semantic distance of each example, shape [N]; None if the classes have no coordinates.
+
+    The semantic distance (KNOT, section 1) is the L2 distance between two points: the coordinates of the true class,
+    and the mean coordinates under the predicted probabilities.
+    """
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
@@ -86,7 +98,10 @@ def distances_from_truth(test: TestSet) -> ndarray | None:
 
 
 def means_of_classes(sums: ClassSums) -> ndarray:
-    """Return the unweighted mean, over the classes with examples, of the mean value of a class."""
+    """Return the macro average of the values from ``Metric.of_examples`` on each test set, shape [B].
+
+    The values are averaged over the examples of each class, and then over the classes that have examples.
+    """
     assert sums.values is not None
     present = sums.truth > 0
     of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
@@ -94,13 +109,16 @@ def means_of_classes(sums: ClassSums) -> ndarray:
 
 
 def means_of_examples(sums: ClassSums) -> ndarray:
-    """Return the mean value over all examples."""
+    """Return the mean over examples of the values from ``Metric.of_examples`` on each test set, shape [B]."""
     assert sums.values is not None
     return np.asarray(sums.values.sum(1) / sums.truth.sum(1))
 
 
 def cross_entropies(test: TestSet, temperature: float | None) -> ndarray | None:
-    """Return the cross-entropy of each example at ``temperature`` T, in nats: -log softmax(z / T)[true class]."""
+    """Return the cross-entropy of each example in nats, shape [N]: ``-log softmax(logits / temperature)[true class]``.
+
+    Return None if the logits or the temperature are unknown.
+    """
     if test.logits is None or temperature is None:
         return None
     from scipy.special import log_softmax
@@ -110,11 +128,13 @@ def cross_entropies(test: TestSet, temperature: float | None) -> ndarray | None:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """A metric: how its value is computed, averaged and printed.
 
-    There are three kinds. A metric with ``of_sums`` is computed from sums over examples, so the metric can be pooled
-    over data sets and resampled by claims. A metric with ``function`` is computed from a whole test set. A metric with
-    neither, such as the accuracy over clients, is computed during the run, where its inputs are available.
+    There are three kinds of metrics:
+
+    - With ``of_sums``, the metric is computed from sums over examples, and can be pooled over data sets.
+    - With ``function``, the metric is computed from a whole test set.
+    - With neither, the metric is computed during the run. An example is the accuracy over clients.
     """
 
     title: str  # in tables
@@ -149,7 +169,7 @@ class Metric:
         return self.function is not None or self.of_sums is not None
 
     def value(self, test: TestSet) -> float | None:
-        """Return the value on ``test``; None if the metric is undefined on ``test``."""
+        """Return the value of the metric on ``test``; None if the metric is undefined on ``test``."""
         value = None
         if self.of_sums is None:
             value = self.function(test) if self.function else None
@@ -161,14 +181,24 @@ class Metric:
 def of_logits(
     logits: ndarray, labels: ndarray, coordinates: Coordinates = None, temperature: float | None = None
 ) -> TestSet:
-    """Return the test set of ``logits`` [N, C], float64, and ``labels`` [N]."""
+    """Return a test set with the given logits and labels, and with the probabilities ``softmax(logits)``.
+
+    Args:
+        logits: Logits of shape [N, C], float64.
+        labels: True classes, shape [N].
+        coordinates: Coordinates of the classes, shape [C, d], or None.
+        temperature: The temperature at which the method evaluates, if known. It does not change the probabilities.
+    """
     from scipy.special import softmax
 
     return TestSet(logits, softmax(logits, axis=1), labels, coordinates, logits, temperature)
 
 
 def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
-    """Return the sums that ``metric`` needs, of shape [1, C]; None if the metric is undefined on ``test``."""
+    """Return the sums over the examples of ``test`` that ``metric`` needs; None if ``metric`` is undefined on ``test``.
+
+    The fields of the result have shape [1, C].
+    """
     table = test.confusion.astype(np.float64)
     sums = ClassSums(np.diag(table)[None], table.sum(0)[None], table.sum(1)[None])
     if metric.of_examples is None:
@@ -251,14 +281,17 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 def top_of(key: str) -> float | None:
     """Return the largest possible value of the number at a dotted ``key`` of a result; None if there is no limit.
 
-    For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1. Both are at least 0.
+    A number with such a limit is also at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric and math.isfinite(metric.top) else None
 
 
 def beside(key: str) -> tuple[str, ...]:
-    """Return the dotted keys needed to interpret the number at ``key`` (:attr:`Metric.beside`)."""
+    """Return the dotted keys of the values that are shown next to the number at the dotted ``key``.
+
+    For example, delta is shown next to epsilon.
+    """
     metric = _metric_at(key)
     return metric.beside if metric else ()
 
@@ -268,17 +301,17 @@ def _metric_at(key: str) -> Metric | None:
 
 
 def computed_metrics() -> list[str]:
-    """Return the names of the metrics that can be computed from stored predictions."""
+    """Return the names of the metrics that can be computed from predictions without logits."""
     return [name for name, metric in METRICS.items() if metric.is_of_predictions and not metric.of_logits]
 
 
 def accuracy_first() -> list[str]:
-    """Return the names of all metrics: accuracy first, then the others in display order."""
+    """Return the names of all metrics: accuracy first, then the other metrics in display order."""
     return sorted(METRICS, key=lambda name: name != ACCURACY)
 
 
 def measured(test: TestSet) -> Measures:
-    """Return the value of every metric that is defined on ``test``, by the metric's name."""
+    """Return a dict from name to value for all metrics that are defined on ``test``."""
     measures = {}
     for name, metric in METRICS.items():
         value = metric.value(test)
@@ -288,12 +321,19 @@ def measured(test: TestSet) -> Measures:
 
 
 def measured_score(logits: ndarray, labels: ndarray) -> float:
-    """Return the metric :data:`SCORE` of ``logits``, of shape [N, C], given the true ``labels``, of shape [N]."""
+    """Return the macro F1 of the predictions.
+
+    ``logits`` has shape [N, C]. ``labels`` holds the true classes, shape [N].
+    """
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
-    """Return the first round (or time) with accuracy >= ``target``, or None; ``curve`` has pairs (round, accuracy)."""
+    """Return the first round or time at which the accuracy is at least ``target``.
+
+    ``curve`` is a list of pairs (round or time, accuracy), ordered by round or time. The result is None if ``target``
+    is None or is not reached.
+    """
     for moment, value in curve:
         if target is not None and value >= target:
             return moment

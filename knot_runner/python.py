@@ -1,9 +1,9 @@
-"""Python interface: functions for the actions of the command line, which return results instead of printing.
+"""The Python interface: functions that act like the command line, but return results instead of printing them.
 
-``overrides`` are overrides as on the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), including flags
-such as ``--config-dir=DIR``. A user error raises :class:`~knot_runner.util.errors.UserError` with the one-line message
-that the command would print. Notes and progress go to the standard logger ``knot_runner``
-(``logging.basicConfig(level="INFO")`` shows them).
+The argument ``overrides`` is the list of words that would follow the command, for example ``["task=femnist",
+"seed=0,1", "--config-dir=DIR"]``. If the user makes an error, a function raises
+:class:`~knot_runner.util.errors.UserError` with the message that the command would print. Notes go to the logger
+``knot_runner`` of the module ``logging``. To show the notes, call ``logging.basicConfig(level="INFO")``.
 """
 
 from __future__ import annotations
@@ -31,17 +31,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its ``folder`` and its ``result``, read from ``result.json``."""
+    """A finished run.
+
+    Attributes:
+        folder: Folder of the run.
+        result: Content of ``result.json``.
+    """
 
     folder: Path
     result: RunResult
 
     @property
     def rounds(self) -> list[LogRow]:
-        """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if the run has no log.
+        """Return the rows of the run's log ``rounds.jsonl``; [] if the run has no log.
+
+        A federated run has one row per round. Other runs have one row per epoch or stage.
 
         Raises:
-            UserError: The file was changed after the result was written.
+            UserError: The log does not match its checksum in the result.
         """
         from knot_runner.records import has_record, read_record
 
@@ -53,22 +60,22 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """Runs below ``out`` that pass the filters. Iteration yields the finished runs."""
+    """The runs below the folder ``out`` that pass all ``filters``. Iteration yields only the finished runs."""
 
     filters: tuple[str, ...]
     out: Path
 
     def __iter__(self) -> Iterator[FinishedRun]:
-        """Yield the finished runs, as :func:`run` returns them."""
+        """Yield a :class:`FinishedRun` for each finished run."""
         for done in self._selected().finished.runs.run:
             yield FinishedRun(done.folder, done.result)
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """Return the metrics of the runs as a frame.
+        """Return the metrics of the runs as a pandas frame with one row per metric.
 
         Args:
-            per: What a row describes: one metric of a run ("run"), of a run and round ("round"), or of a run, round
-                and client ("client").
+            per: "run" for the metrics of each run, "round" for the metrics of each round of a run, or "client" for the
+                metrics of each client in each round.
 
         Returns:
             A frame with the columns of :meth:`knot_runner.report.frame.RunSet.frame`.
@@ -76,15 +83,16 @@ class RunSelection:
         return self._selected().frame(per)
 
     def plot(self, **request: Any) -> Axes | list[Axes]:
-        """Draw the finished runs as ``knot-runner plot`` does: ``kr.runs().plot(x="round", y="f1", by="method.name")``.
+        """Draw the finished runs as ``knot-runner plot`` does.
 
-        Notes go to the logger. To save the figure, use ``axes.figure.savefig(FILE)``.
+        For example, ``kr.runs().plot(x="round", y="f1", by="method.name")`` draws one curve per method. To save the
+        figure, use ``axes.figure.savefig(FILE)``.
 
         Args:
-            request: Fields of :class:`~knot_runner.report.figures.plot.PlotRequest`.
+            request: Values for the fields of :class:`~knot_runner.report.figures.plot.PlotRequest`.
 
         Returns:
-            The axes, or a list of axes if there are several panels.
+            The axes of the figure, or a list of axes if the figure has several panels.
         """
         from knot_runner.config.strict import build
         from knot_runner.report.figures.plot import PlotRequest, draw_runs
@@ -104,17 +112,19 @@ class RunSelection:
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
-    """Compose and check every job that ``overrides`` describe. This runs no job and does not import torch."""
+    """Compose and check the jobs that ``overrides`` describe, and return them. No job is run."""
     from knot_runner.composing.commands import compose_all
 
     return compose_all(list(overrides))[0]
 
 
 def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
-    """Run one job in this process. A finished run is not repeated. An unfinished run resumes from its last commit.
+    """Run one job in this process and return the finished run.
+
+    A run that has already finished is not repeated. An unfinished run resumes from its last saved state.
 
     Args:
-        overrides: Overrides of a single run, or a job of :func:`compose`.
+        overrides: Overrides of a single run, or a job that :func:`compose` returned.
 
     Raises:
         UserError: The run fails, or the overrides describe several runs.
@@ -135,10 +145,12 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
 
 def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
-    """Run all jobs of a grid or preset; return the finished runs in job order. ``overrides`` may select a launcher.
+    """Run all jobs of a grid or preset, and return the finished runs in the order of the jobs.
 
-    If runs fail, raises :class:`UserError` with the number of failed runs. Finished runs are kept, and the same call
-    runs or resumes the missing runs.
+    ``overrides`` may select a launcher, such as ``hydra/launcher=joblib``.
+
+    Raises:
+        UserError: Some runs have no result. Other results are kept. To run or resume the missing runs, repeat the call.
     """
     from knot_runner.cli.launch import run_jobs
     from knot_runner.cli.parsers import parser_of
@@ -155,19 +167,21 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
 
 
 def runs(filters: str | Sequence[str] = "", *, out: str | Path = "outputs") -> RunSelection:
-    """Select finished and unfinished runs below ``out``.
+    """Select finished and unfinished runs below a folder.
 
     Args:
         out: Folder of the runs.
-        filters: Filters as in ``knot-runner compare``: ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``.
+        filters: Conditions on settings, in the syntax of ``knot-runner compare``. For example,
+            ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``.
     """
     return RunSelection(tuple(_words(filters)), Path(out).expanduser())
 
 
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the table of a preset from the records of its runs.
+    """Return the results table of a preset, computed from the finished runs.
 
-    The frame has one row per cell of the published table, with mean, 95% interval, number of seeds and published value.
+    The frame has one row per cell of the published table. Each row has our mean, its 95% interval, the number of seeds
+    and the published value.
     """
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of
@@ -179,7 +193,10 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the verdict on each of a preset's claims: holds, does not hold or undecided, with effect and interval."""
+    """Return the verdicts on the claims of a preset, computed from the finished runs.
+
+    The frame has one row per claim. Each row has the verdict, the effect, and the 95% interval of the effect.
+    """
     from knot_runner.cli.show import verdicts_of
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.claims.view import claims_csv
@@ -188,9 +205,17 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
-    """Compare groups of runs, one row each: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
+    """Compare groups of runs, and return a frame with one row per group.
 
-    ``flags``: the options of ``knot-runner compare`` (by, measure, best, over, sort), except export.
+    For example, ``kr.compare("task=femnist", by="method.name", measure="accuracy")`` returns one row per method.
+
+    Args:
+        filters: Conditions on settings, as in :func:`runs`.
+        out: Folder of the runs.
+        flags: The options ``by``, ``measure``, ``best``, ``over`` and ``sort`` of ``knot-runner compare``.
+
+    Raises:
+        UserError: An option or filter is invalid.
     """
     from knot_runner.cli.parsers import parser_of
     from knot_runner.cli.verbs.compare import answer_of

@@ -1,7 +1,6 @@
-"""Records (files of a run) that are verified by checksum. A damaged record is recreated or reported, and never used.
+"""Records: files of a run that are verified by checksum.
 
-``result.json`` holds its own checksum, and the checksums of all other files of the run that a report may read. Only
-this module checks these checksums.
+A damaged record is never used. ``result.json`` contains its own checksum and those of the run's other records.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class OtherVersionError(UserError):
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """Write ``value`` and its digest as JSON; return the written mapping.
+    """Write ``value`` and its checksum as JSON to the file ``path``. Return the written dict.
 
     Raises:
         UserError: The file cannot be written.
@@ -58,32 +57,40 @@ def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a record of :func:`write_sealed`; None if the file is missing, changed, or of another version."""
+    """Return the record that :func:`write_sealed` wrote to ``path``.
+
+    Return None if the file is missing, changed, or from another version of knot_runner.
+    """
     value = read_json(path)
     return None if sealed_problem(value) else value
 
 
 def sealed_problem(value: object) -> str:
-    """Return a message to print after a path if ``value`` is no valid record of :func:`write_sealed`; otherwise ""."""
+    """Return an error text if ``value`` is not a valid record of :func:`write_sealed`; otherwise "".
+
+    The text continues a message that begins with the path of the file.
+    """
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """Return a message to print after a path if another version wrote ``record``; otherwise ""."""
+    """Return an error text if another version of knot_runner wrote ``record``; otherwise "".
+
+    The text continues a message that begins with the path of the file.
+    """
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
     shown = version[:60] if isinstance(version, str) and version.isprintable() else "unknown"
-    return f"written by another version of knot_runner ({shown})"
+    return f"written by another version of knot_runner (version {shown})"
 
 
 def write_result(folder: Path, result: RunResult) -> RunResult:
-    """Write ``result.json`` and return the written result.
+    """Write ``result.json`` into ``folder``, and return the written result.
 
-    The file holds the run's id and, in ``digest``, name -> sha256 for every other file in ``folder`` that is part of
-    the result. The sha256 of ``result.json`` itself is stored in ``digest``, too.
+    The written result also has the run's id and the checksums of the run's files.
 
     Raises:
         UserError: The result does not match its dataclass.
@@ -97,7 +104,10 @@ def write_result(folder: Path, result: RunResult) -> RunResult:
 
 
 def read_result(folder: Path) -> RunResult | None:
-    """Return the result of the run in ``folder``; None if it is missing, damaged, or from another run or version."""
+    """Return the result of the run in ``folder``.
+
+    Return None if the result is missing or damaged, or is from another run or another version of knot_runner.
+    """
     try:
         return require_result(folder)
     except UserError:
@@ -105,10 +115,10 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """Return the result of the run in ``folder``. Unlike :func:`read_result`, raise an error if there is none.
+    """Return the result of the run in ``folder``. Unlike :func:`read_result`, raise an error if there is no result.
 
     Raises:
-        UserError: There is no valid result.
+        UserError: The result is missing or damaged, or is from another run or another version of knot_runner.
     """
     path = folder / RESULT_FILE
     if not path.exists():
@@ -144,7 +154,15 @@ def result_problem(folder: Path) -> str:
 
 
 def find_run(word: str, out: Path) -> Path:
-    """Return the folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
+    """Return the folder of a run.
+
+    Args:
+        word: The path of the folder, or the id of the run.
+        out: Folder that is searched for the id.
+
+    Raises:
+        UserError: ``word`` is neither a folder nor the id of exactly one run.
+    """
     path = Path(word).expanduser()
     if word and path.is_dir():
         return path
@@ -164,14 +182,15 @@ def _checksum_problem(content: object, checksum: object) -> str:
 
 
 def has_record(folder: Path, result: RunResult, name: str) -> bool:
-    """Return whether file ``name`` of a finished run exists, or existed when the run's ``result`` was written."""
+    """Return whether the file ``name`` of a run exists, or existed when the run's ``result`` was written."""
     return (folder / name).exists() or name in result.digest
 
 
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
-    """Return the bytes of file ``name`` of the finished run in ``folder``, verified by its checksum in ``result``.
+    """Return the content of the file ``name`` in the run's ``folder``, after comparing its checksum with ``result``.
 
-    Raises :class:`UserError` naming a file that is missing or changed.
+    Raises:
+        UserError: The file is missing or changed. The message names the file.
     """
     path = folder / name
     try:
@@ -186,7 +205,11 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Read all files of a finished run; return the name of each changed or missing file -> the problem as text."""
+    """Find the files of a finished run that are missing or have changed. All files of the run are read.
+
+    Returns:
+        A dict from file name to a text that describes the problem.
+    """
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
@@ -202,7 +225,11 @@ def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:
-    """Return the settings of the run in ``folder``. Raises :class:`UserError`."""
+    """Return the settings of the run in ``folder``.
+
+    Raises:
+        UserError: The settings cannot be read.
+    """
     try:
         return read_config(folder / CONFIG_FILE)
     except (ValueError, OSError) as problem:
@@ -210,20 +237,24 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str | Path, run_id: str) -> Path:
-    """Return the path of a run's lock below ``out``. The lock lies outside the run's folder, which may be moved."""
+    """Return the path of a run's lock. The lock is below ``out``, but outside the run's folder."""
     return Path(out) / ".locks" / run_id
 
 
 def lock_of_stage(root: Path, stage: str, key: str) -> Path:
-    """Return the path of the lock of a stage's artifact below ``root``."""
+    """Return the path of the lock for the artifact of a stage.
+
+    Args:
+        root: Folder of the artifacts.
+        stage: Name of the stage.
+        key: Key of the artifact.
+    """
     return root / ".locks" / f"{stage}-{key}"
 
 
 def clear_states(folder: Path) -> None:
-    """Delete the checkpoint of finished work whose result is written. The log stays.
-
-    The commit record is deleted first, because states without a record are never used.
-    """
+    """Delete the checkpoint files in ``folder``. Call this after the result is written. The log is kept."""
+    # The commit record is deleted first, because states without a record are never used.
     for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob(PART_FILES):

@@ -1,11 +1,12 @@
-"""Checks of a federated algorithm on small runs.
+"""Functions that check a federated algorithm, such as the algorithm of a plug-in, on small runs.
 
-Each check takes ``words``, the overrides that select the algorithm, and ``folder``, an empty folder for its runs. The
-overrides are added to :data:`SMALL_RUN`. An override replaces the entry with the same key::
+Every check has two arguments: ``words``, a list of the overrides that select the algorithm, and ``folder``, an empty
+folder for the runs::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
-Overrides may also add a fleet, privacy, clusters, personalization or distillation by the server.
+The overrides in :data:`SMALL_RUN` make the runs small. ``words`` may replace these overrides. It may also
+add a fleet, privacy, clusters, personalization or server distillation.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Record = dict[str, Any]
 
 
 def check_method(words: Sequence[str], folder: Path) -> None:
-    """Run all checks of this module for the algorithm that ``words`` select.
+    """Run all checks of this module for the algorithm that is selected by the overrides in ``words``.
 
     Raises:
         AssertionError: A check fails.
@@ -50,7 +51,7 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
-    """Check that runs with one and with two worker processes have bitwise equal results, log rows and models."""
+    """Check that a run with one worker process and a run with two have bitwise equal results, log rows and models."""
     lean = "hardware.engine=lean"
     first = _finished(words, folder / "1", lean, "hardware.num_workers=1")
     second = _finished(words, folder / "2", lean, "hardware.num_workers=2")
@@ -60,7 +61,7 @@ def check_workers_agree(words: Sequence[str], folder: Path) -> None:
 def check_resumption(words: Sequence[str], folder: Path) -> None:
     """Check that an interrupted run and an uninterrupted run have bitwise equal results, log rows and models.
 
-    The run is interrupted after the commit of each round, and started again.
+    After each round, the interrupted run saves its state, is stopped, and is then resumed.
     """
     alone = _finished(words, folder / "alone")
     resumed = None
@@ -78,12 +79,10 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
 
 
 def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) -> None:
-    """Check that the engines lean and stacked give the losses and models of the plain loop in float64.
+    """Check that the engines "lean" and "stacked" give the same losses and models as the engine "loop" in float64.
 
-    ``atol``: the largest allowed difference.
-
-    An engine is skipped if it raises a ``UserError`` for ``hardware.engine``, because it does not support the model or
-    the algorithm.
+    An engine is skipped if it does not support the model or the algorithm. ``atol`` is the largest allowed absolute
+    difference.
     """
 
     def numbers(engine: str) -> State:
@@ -101,7 +100,10 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
-    """Check that a round in which all clients of a fleet fail is counted, and does not change what clients receive."""
+    """Check rounds in which every selected client fails: each of these rounds is logged, and no model changes in it.
+
+    The run uses a simulated fleet in which each client fails with probability 0.7.
+    """
     empty = ("fleet=phones", "fleet.dropout=0.7", "training.clients_per_round=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
     nobody = [row for row in rows if not row["participants"]]
@@ -118,25 +120,24 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
 
 
 def check_one_client(words: Sequence[str], folder: Path) -> None:
-    """Check that a federation of one client runs."""
+    """Check that a federation with a single client can be trained, and that the client participates in every round."""
     one = _finished(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")
     for row in one.rounds:
         assert set(row["participants"]) == {0}, "the only client does not participate in every round"
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
-    """Check that a run works with twenty clients that each have examples of a single class."""
+    """Check that a run with 20 clients finishes if every client has examples of one class only."""
     groups = f"partition.groups={[[label] for label in range(10)]}"
     _finished(words, folder, "partition=pairs", "partition.num_clients=20", groups)
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
-    """Check that ``privacy`` clips everything that a client sends, or that a UserError refuses privacy.
+    """Check that ``privacy`` clips every message of a client. An algorithm that refuses ``privacy`` also passes.
 
-    There is no noise, and every message exceeds the bound ``clip``. All messages are logged as clipped. In a round, the
-    global model changes by at most ``clip`` times the number of participants, divided by the expected number of
-    participants. If the state has ``server/`` entries, such as a momentum, the changes of earlier rounds are added to
-    this limit. Steps of server distillation and of Adam have no such bound.
+    The norm bound ``clip`` is so small that every message exceeds it. Every message must therefore be logged as
+    clipped. No noise is added, so the global model may move only as far as clipped messages allow. This distance is not
+    checked with server distillation or server Adam.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
@@ -154,6 +155,8 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
         assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} norms for {count} participants"
         assert "clipped" not in row or row["clipped"] == 1.0, f"not all messages of round {number} are clipped"
         has_momentum = any(name.startswith("server/") for name in states[number])
+        # The sum of ``count`` clipped messages is divided by 3, the expected number of clients.
+        # Momentum adds the changes of earlier rounds again.
         limit = clip * count / 3 * (1 + 1e-3) + has_momentum * limit
         unlimited = {"distill_steps", "server/second"} & {*row, *states[number]}
         if number > 1 and "weights" in states[number] and not unlimited:
@@ -174,7 +177,7 @@ def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
 
 
 def record_of(finished: FinishedRun) -> Record:
-    """Return a run's record without the values that may differ between repetitions of a run, such as times."""
+    """Return the content of a run's files without values that may differ when the run is repeated, such as times."""
     timed = ("seconds", "digest", "device")
     rows = [without(row, *timed) for row in finished.rounds]
     record = {"result": without(content_of(finished.result), *timed), "rows": rows}
@@ -182,7 +185,11 @@ def record_of(finished: FinishedRun) -> Record:
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
-    """Return the overrides of the small run in ``folder``. ``words`` and ``more`` replace defaults of the same keys."""
+    """Return the overrides of a small run whose output folder is ``folder``.
+
+    For equal keys, the overrides in ``more`` replace those in ``words``, and both replace those in
+    :data:`SMALL_RUN`.
+    """
     chosen = [*SMALL_RUN]
     for part in (words, more):
         replaced = tuple(f"{word.partition('=')[0]}=" for word in part)

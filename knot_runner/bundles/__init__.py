@@ -1,1 +1,1 @@
-"""Bundles: archives of finished runs. Others can rerun these runs and compare the results."""
+"""Bundles: archives of finished runs. Other users can rerun these runs and compare the results."""

@@ -1,7 +1,6 @@
 """Format of a bundle: regular files named ``TASK/METHOD/RUN-ID/FILE`` in POSIX ustar format, compressed with gzip.
 
-Malicious archives rely on links, devices, sparse files or very long extended headers. Bundles contain no such members.
-The reader therefore reads only each member's 512-byte header and a limited amount of content.
+Links, devices, sparse files and extended headers are refused, because malicious archives use them.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
-    """Return a ``.tar.gz`` archive of ``members`` (file name -> content), in the order of ``members``.
+    """Return a ``.tar.gz`` archive of ``members``, a dict from file name to content, in the order of the dict.
 
-    The archive stores no times, owners or archive name, so the same members always give the same bytes.
+    The same members always give the same bytes, because the archive contains no times or owners.
 
     Raises:
         ValueError: A name is too long for ustar.
@@ -48,16 +47,27 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def too_much(files: int, size: int) -> str:
-    """Return an error text if ``files`` files of ``size`` bytes in total exceed a bundle's limits; otherwise ""."""
+    """Return an error text if a bundle exceeds the limits; otherwise "".
+
+    Args:
+        files: Number of files.
+        size: Total size of the files in bytes.
+    """
     if files <= MAX_FILES and size <= MAX_BUNDLE_BYTES:
         return ""
-    return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BUNDLE_BYTES)})"
+    return (
+        f"{files} files with {size_text(size)} in total exceed the limits ({MAX_FILES} files, "
+        f"{size_text(MAX_BUNDLE_BYTES)})"
+    )
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:
-    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last member.
+    """Return the name of the next member of an open archive, and the size of its content in bytes.
 
-    Raises ValueError if the archive is damaged.
+    After the last member, return :data:`END`.
+
+    Raises:
+        ValueError: The archive is damaged.
     """
     block = _read(file, tarfile.BLOCKSIZE)
     if not block.strip(b"\0"):
@@ -69,7 +79,15 @@ def read_header(file: BinaryIO) -> tuple[str, int]:
 
 
 def read_content(file: BinaryIO, size: int) -> bytes:
-    """Return the content (``size`` bytes) of the member whose header was read last. Raises ValueError if truncated."""
+    """Return the content of the member whose header was read last.
+
+    Args:
+        file: The open archive.
+        size: Size of the content in bytes.
+
+    Raises:
+        ValueError: The archive is truncated.
+    """
     content = _read(file, size)
     _read(file, -size % tarfile.BLOCKSIZE)
     return content
@@ -84,7 +102,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[BinaryIO]:
-    """Open the archive at ``path``. Inside the block, damaged data raises ValueError."""
+    """Context manager: open the archive at ``path``. Reading damaged data raises ValueError."""
     try:
         with gzip.open(path, "rb") as file:
             yield file

@@ -1,12 +1,11 @@
-"""Comparison of a recorded run with a rerun: the log rows of both, and the numbers in both results.
+"""Comparison of a recorded run with a rerun.
 
-The verdict is the strictest one that applies:
+The results and the rows of the logs are compared. The verdict is the strictest one that applies:
 
 - ``the same bits``: all numbers are equal, and so are the bytes of weights and predictions.
 - ``within rounding``: integers and names are equal. Each other number has a relative difference of at most
   :data:`RELATIVE` or an absolute difference of at most :data:`ABSOLUTE`.
-- ``within the interval``: the new accuracy on all test examples lies in the 95% Wilson interval of the recorded
-  accuracy.
+- ``within the interval``: the accuracy of the rerun lies in the 95% Wilson interval of the recorded accuracy.
 - ``not the same``: no other verdict applies.
 """
 
@@ -45,12 +44,13 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict (``likeness``) and its evidence.
+    """The verdict of a comparison, and the evidence for it.
 
     Attributes:
-        extent: Text that says what was compared in addition to the log rows.
+        likeness: The verdict.
         differences: Lines that describe the differences, largest first.
-        intervals: Lines with each compared accuracy and the 95% interval of the recorded accuracy.
+        intervals: One line per compared accuracy, with the 95% interval of the recorded accuracy.
+        extent: Text that says what was compared in addition to the log rows.
     """
 
     likeness: Likeness
@@ -66,7 +66,14 @@ Judged = tuple[bool, str]
 
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare a recorded run (``was``, log ``rows``) with a complete rerun (``now``, log ``new_rows``)."""
+    """Compare a recorded run with a complete rerun.
+
+    Args:
+        was: The recorded result.
+        rows: The recorded rows of the log.
+        now: The result of the rerun.
+        new_rows: The rows of the rerun's log.
+    """
     values = list(_pairs(content_of(was), content_of(now)))
     pairs = [*values, *_pairs(list(rows), list(new_rows), "rounds")]
     old = _digests(was)
@@ -79,14 +86,14 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare the first rounds of a rerun with the recorded rounds.
+    """Compare a recorded run with a rerun of its first rounds only.
 
-    The verdict uses the accuracies in the last round that both runs evaluated.
+    The verdict ``within the interval`` depends on the last round for which both logs have an accuracy.
 
     Args:
         was: The recorded result.
-        rows: Recorded rows of the log.
-        new_rows: Rows of a rerun with fewer rounds.
+        rows: The recorded rows of the log.
+        new_rows: The rows of the rerun's log, for fewer rounds.
     """
     count = _test_examples(was).get("ALL", 0)
     judged = []
@@ -121,7 +128,7 @@ def _judged(name: str, was: float, now: float, count: int) -> Judged:
     from scipy.stats import binomtest  # here, since scipy takes a third of a second to import
 
     low, high = binomtest(round(was * count), count).proportion_ci(0.95, "wilson")
-    line = f"accuracy {name}: {now:.4f} now; {was:.4f} recorded, 95% interval [{low:.4f}, {high:.4f}]"
+    line = f"accuracy {name}: {now:.4f} now; {was:.4f} recorded, with 95% interval [{low:.4f}, {high:.4f}]"
     return low <= now <= high, line
 
 

@@ -1,6 +1,6 @@
 """Packing of finished runs into one archive.
 
-Packing the same runs again gives the same bytes: names are sorted, and times and owners are left out.
+Packing the same runs again gives the same bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LEFT_OUT_ABOVE = 4_000_000
 
 @dataclass(frozen=True)
 class RunContents:
-    """The packed files of a run.
+    """The files of a run that are packed into a bundle.
 
     Attributes:
         folder: ``<task>/<method>/<run id>``.
         seed: Seed of the run.
-        files: File name -> bytes.
+        files: Dict from file name to content.
         left_out: Names of files that are too large to pack. Their checksums are in ``result.json``.
     """
 
@@ -40,9 +40,9 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """Return ``[folder]`` if ``folder`` is a run, otherwise the folders of all finished runs below ``folder``.
+    """Return the sorted folders of the finished runs below ``folder``, at most three levels deep.
 
-    The folders of runs are sorted and lie at most three levels below ``folder``.
+    If ``folder`` is itself the folder of a finished run, return only this folder.
     """
     if (folder / RESULT_FILE).is_file():
         return [folder]
@@ -53,7 +53,7 @@ def finished_runs(folder: Path) -> list[Path]:
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
-    """Read the files of the finished run in ``folder`` that a bundle contains.
+    """Return the files of the finished run in ``folder`` that are packed into a bundle.
 
     ``weights``: whether to include large files, such as weights.
 
@@ -80,7 +80,11 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
-    """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
+    """Write ``runs`` as one archive to the file ``path``, atomically.
+
+    Raises:
+        UserError: The runs exceed the limits of a bundle, or the file cannot be written.
+    """
     members: dict[str, bytes] = {}
     for run in runs:
         members |= {f"{run.folder}/{name}": content for name, content in run.files.items()}
@@ -94,7 +98,7 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """Return lines describing the content of a bundle."""
+    """Return lines of text that list the ``runs`` in a bundle, and the files that were too large to pack."""
     lines = []
     for run in runs:
         size = size_text(sum(map(len, run.files.values())))
@@ -102,5 +106,5 @@ def contents_lines(runs: Sequence[RunContents]) -> list[str]:
     left_out = ", ".join(sorted({name for run in runs for name in run.left_out}))
     if left_out:
         hint = "'verify' compares their checksums. To pack them, use --weights"
-        lines.append(f"not packed, since larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}. {hint}")
+        lines.append(f"files above {size_text(LEFT_OUT_ABOVE)} are not packed: {left_out}. {hint}")
     return lines

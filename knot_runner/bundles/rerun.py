@@ -1,8 +1,8 @@
-"""Rerun of a bundled run with the recorded settings, except for paths, hardware and unsafe settings.
+"""Rerun of a bundled run with the recorded settings, except for paths, hardware and trackers.
 
-A bundle from a stranger may name custom code (``plugins``), arbitrary files, large downloads, a tracker account, or a
-huge number of training steps. Plug-ins and files outside ``paths.data_dir`` are therefore refused. The hub is used only
-if allowed, and trackers are disabled. :class:`RerunEnvironment` sets the paths and the limits on steps and memory.
+A bundle from a stranger may be malicious. Plug-ins and files outside ``paths.data_dir`` are therefore refused, and
+trackers are disabled. The user must allow downloads from the Hugging Face hub. :class:`RerunEnvironment` limits the
+number of steps and the memory.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 @dataclass(frozen=True)
 class RerunEnvironment:
-    """Environment for reruns.
+    """Paths, limits and permissions for reruns on this machine.
 
     Attributes:
         data: ``paths.data_dir``, or None.
         out: Folder for the reruns.
-        network: Whether the hub may be used.
-        max_steps: Largest value of each setting that is a number of repetitions, such as rounds or epochs.
+        network: Whether the Hugging Face hub may be used.
+        max_steps: Largest allowed value of a setting that counts repetitions, such as rounds or epochs.
         memory: Memory limit of a process on the CPU, in GB.
     """
 
@@ -58,10 +58,15 @@ class RerunEnvironment:
 
 
 def job_here(config: Config, environment: RerunEnvironment, rounds: int | None = None) -> ComposedJob:
-    """Build the job that reruns a bundled run: the run's ``config`` with the paths of ``environment``.
+    """Return the job that reruns a bundled run on this machine.
 
-    If ``rounds`` is given, the job trains only that many rounds. Raises :class:`UserError` naming a key that is invalid
-    or that a bundle must not set.
+    Args:
+        config: Settings of the bundled run.
+        environment: Permissions, and paths that replace those in ``config``.
+        rounds: Number of rounds of the rerun; None for all rounds.
+
+    Raises:
+        UserError: A key is invalid, or a bundle must not set this key. The message names the key.
     """
     if config.get("plugins"):
         raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
@@ -88,10 +93,9 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Return why a run cannot be shortened to its first rounds; "" if it can be shortened.
+    """Return the reason why the run of ``job`` cannot be shortened to its first rounds; "" if it can be shortened.
 
-    For example, a temperature schedule depends on the total number of rounds, and personalization follows the last
-    round.
+    One reason is a temperature schedule that depends on the total number of rounds.
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds"
@@ -99,15 +103,15 @@ def whole_because(job: ComposedJob) -> str:
         return reason
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:
-        return "computes its noise for all rounds (privacy.epsilon)"
+        return "derives its noise from the number of rounds (privacy.epsilon)"
     return ""
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Compare the run id of the settings of ``run`` with the id in its result; return a message if they differ, or "".
+    """Return a message if the settings of ``run`` belong to another run id than its result; otherwise "".
 
     Raises:
-        UserError: The seed differs, or the run id differs although the code version is the same.
+        UserError: The seeds differ, or the run ids differ although the code version is the same.
     """
     actual = run_id(run.config)
     seed = run.config.get("seed")
@@ -124,14 +128,14 @@ def settings_problem(run: BundledRun) -> str:
 def made_again(
     job: ComposedJob, environment: RerunEnvironment, progress: Progress, note: Note
 ) -> tuple[RunResult, list[LogRow]]:
-    """Run ``job`` in this process within the limits of ``environment``; return its result and the rows of its log.
+    """Run ``job`` in this process within the limits of ``environment``. Return its result and the rows of its log.
 
     Raises:
-        UserError: The run fails.
+        UserError: The run fails, or a setting exceeds ``environment.max_steps``.
     """
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > environment.max_steps:
-            hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
+            hint = "Use --max-steps=N to allow it, or --rounds=N to rerun only the first N rounds of a federated run"
             raise UserError(f"{value} is more than {environment.max_steps}, the limit of 'verify'", key, hint=hint)
     on_cpu = is_host(job.settings.hardware.device)
     with memory_limit(environment.memory) if on_cpu else contextlib.nullcontext():

@@ -1,7 +1,6 @@
-"""Reads a bundle as untrusted input.
+"""Reader of bundles. A bundle is untrusted input: its files can be written only below a temporary folder.
 
-Each member is written below a temporary folder, under a name that cannot point outside that folder. Then each file of a
-run is checked against its checksum in the run's ``result.json``.
+Each file of a run must match its checksum in the run's ``result.json``.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class BundledRun:
 
     Attributes:
         folder: ``<task>/<method>/<run id>``.
-        config: The composed settings.
-        result: The result.
+        config: The composed settings of the run.
+        result: The recorded result of the run.
         log: Path of ``rounds.jsonl``.
     """
 
@@ -65,11 +64,11 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
-    """Unpack the archive at ``path`` below ``temporary``; return its runs.
+    """Unpack the archive at ``path`` into the folder ``temporary``. Return the unpacked runs.
 
     Raises:
-        UserError: The archive is damaged, too large or not a bundle, or its files contradict a result. The message is
-            one line that names the archive.
+        UserError: The archive is damaged, too large or not a bundle, or a file contradicts the result of its run. The
+            message is one line that names the archive.
     """
     if not path.is_file():
         raise UserError("not a regular file" if path.exists() else "file not found", path)
@@ -88,7 +87,10 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return a message about a bundle in one line, without control characters. Long messages lose their middle part."""
+    """Return ``text``, a message about a bundle, as one line without control characters.
+
+    The middle part of a long message is removed.
+    """
     if len(text) > LONGEST_QUOTE:
         text = f"{text[: LONGEST_QUOTE // 2]} ... {text[-LONGEST_QUOTE // 2 :]}"
     return plain(text)

@@ -1,6 +1,6 @@
-"""Launches jobs after composing and checking all jobs.
+"""Runs the unfinished jobs of a command line.
 
-A single job runs in this process; the jobs of a sweep run with the selected launcher.
+A single job runs in this process. The jobs of a sweep run with the selected launcher.
 """
 
 from __future__ import annotations
@@ -41,10 +41,15 @@ WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
 def run_jobs(options: argparse.Namespace) -> int:
-    """Compose and check every job, then run the missing jobs preset by preset. Return the exit code.
+    """Compose and check all jobs, run the unfinished jobs, and return the exit code.
 
-    ``options.stale``: whether to keep or rerun finished runs whose code or data have changed. Without this option, runs
-    with changed code are kept, and a run with changed data raises :class:`UserError`.
+    Args:
+        options: Options of the command line. If ``options.cfg`` is set, the composed config is printed and nothing is
+            run. ``options.stale`` says whether runs whose code or data have changed are kept or rerun. If it is empty,
+            runs with changed code are kept.
+
+    Raises:
+        UserError: A setting is wrong, or data have changed and ``options.stale`` is empty.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     arguments = [*options.flags, *options.words]
@@ -213,7 +218,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
             with locked(lock_of(job.out, job.run_id)):
                 if _reasons(job, now):  # unless another command has rerun it meanwhile
                     provenance.set_aside(job.folder)
-        LOGGER.info("%s moved to .stale to be rerun", counted(len(stale_runs), "finished run"))
+        LOGGER.info("moved %s to .stale, to be rerun", counted(len(stale_runs), "finished run"))
     else:
         for line in provenance.staleness_line(causes):
             LOGGER.info("%s", line)

@@ -1,6 +1,6 @@
-"""The ``knot-runner`` command: runs and sweeps, or one of the verbs.
+"""The ``knot-runner`` command. It starts runs and sweeps, or executes a verb.
 
-Few modules are imported before signals are handled. torch is imported only when a run begins.
+This module imports few other modules, so that signals are handled early.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; return the exit code. Prints at most one line for a user error.
+    """Run the command and return its exit code. If the user made an error, print it as one line.
 
-    The function always restores the standard streams. With ``argv``, it also restores signal handlers, so that tests,
-    notebooks, and scripts without ``if __name__ == "__main__"`` may call it. Without ``argv``, a signal ends the
-    process.
+    The function can be called from tests, notebooks and scripts: it restores the standard streams and, if ``argv`` is
+    given, the signal handlers.
+
+    Args:
+        argv: Arguments of the command; None for the arguments of this process.
     """
     arguments = argv
     if arguments is None:

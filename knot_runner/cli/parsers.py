@@ -1,4 +1,4 @@
-"""The table of verbs: for each verb its arguments and the module that runs it. Imports no large packages."""
+"""The table of verbs, with the arguments of each verb and the module that runs it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Verb:
         usage: The verb and its arguments.
         text: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
-        composes: Whether the verb composes jobs and therefore accepts Hydra's options.
-        options: Name of each further option -> its keyword arguments for argparse's ``add_argument``.
+        composes: Whether the verb composes jobs. It then accepts Hydra's options.
+        options: Dict from the name of each further option to the keyword arguments of argparse's ``add_argument``.
     """
 
     module: str
@@ -39,7 +39,7 @@ class Verb:
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
-    """Run ``verb``; return the exit code. Raises :class:`UserError`."""
+    """Run ``verb`` on the given arguments, and return the exit code. Raises :class:`UserError`."""
     options = parser_of(verb).parse(arguments)
     module = importlib.import_module(VERBS[verb].module, "knot_runner.cli.verbs")
     code: int = getattr(module, f"{verb}_command")(options)
@@ -47,7 +47,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 
 def parser_of(verb: str) -> Parser:
-    """Return the parser of ``verb``, or of a command without a verb."""
+    """Return the argument parser of ``verb``. For "", return the parser of a command without a verb."""
     entry = _RUN
     if verb:
         entry = VERBS[verb]
@@ -93,7 +93,8 @@ VERBS: Table[Verb] = Table("VERBS", {
     "data": Verb(
         ".data", "list and download data sets",
         "data [TASK or DATA SET ...] [paths.data_dir=DIR] [options]",
-        "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data_dir=DIR.",
+        "List data sets, their state and where to get them. Instead of paths.data_dir=DIR, you can set the variable "
+        "KNOT_DATA=DIR.",
         ["data", "data mnist cifar10 --fetch paths.data_dir=DIR"], composes=False,
         options={
             "-cd, --config-dir": {"metavar": "DIR", "help": "a folder with your own data sets, data/NAME.yaml"},
@@ -188,9 +189,9 @@ VERBS: Table[Verb] = Table("VERBS", {
             "--sort": {"default": "", "metavar": "KEY", "help": "column that orders the rows"},
             "--best": {
                 "default": "", "metavar": "MEASURE",
-                "help": "of the values of the settings in --over, show only the one with the best MEASURE",
+                "help": "for the settings in --over, show only the values with the best MEASURE",
             },
-            "--over": {"default": "", "metavar": "KEYS", "help": "settings among whose values --best selects"},
+            "--over": {"default": "", "metavar": "KEYS", "help": "settings whose values --best compares"},
             "--export": {"default": "", "metavar": "FILES", "help": "also write .csv, .tex or .md files"},
         },
     ),
@@ -212,7 +213,7 @@ VERBS: Table[Verb] = Table("VERBS", {
         ".runs", "pack finished runs into an archive",
         "bundle RUN ... [paths.output_dir=DIR] [options]",
         "Pack the records of finished runs into an archive that others can verify. RUN is a run's folder, a folder "
-        "above several, or a run id. The same runs give the same bytes.",
+        "that contains several runs, or a run id. The same runs give an identical archive.",
         ["bundle outputs/femnist --to=femnist.tar.gz"], composes=False,
         options={
             "--to": {"metavar": "FILE", "help": "archive FILE.tar.gz (default: in paths.output_dir/bundles)"},
@@ -242,9 +243,10 @@ VERBS: Table[Verb] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split ``words`` into names (without ``=``) and a dict from key to value, for verbs that compose no jobs.
+    """Split ``words`` into a list of names and a dict of the ``KEY=VALUE`` words.
 
-    Raises :class:`UserError` for a key that is not in ``known`` or has no value.
+    Raises:
+        UserError: A key is not in ``known``, or has no value.
     """
     names = []
     keys = {}

@@ -1,4 +1,4 @@
-"""Preview of runs: each run is prepared without training, to show its notes and errors in advance."""
+"""Preview of runs. Each run is prepared without training, so that its notes and errors are shown in advance."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ Task = TypeVar("Task")
 
 @dataclass
 class Preview:
-    """The results of preparing jobs.
+    """The result of preparing jobs without training.
 
-    ``notes``: note -> number of jobs with this note. ``counts``: title (task, partition, seed) -> lines with the number
-    of examples of each party. ``problem``: the error at which a run would stop; "" if there is none.
+    Attributes:
+        notes: Dict from a note to the number of jobs that have it.
+        counts: Dict from a title to lines. The title names task, partition and seed. The lines show how many examples
+            each party has.
+        problem: The error that would stop a run; "" if there is none.
     """
 
     notes: Counter[str] = field(default_factory=Counter)
@@ -41,7 +44,10 @@ class Preview:
     problem: str = ""
 
     def lines(self, jobs: int) -> list[str]:
-        """Return the notes for the terminal. Notes that do not apply to all ``jobs`` state to how many they apply."""
+        """Return one line per note for the terminal.
+
+        The argument ``jobs`` is the number of all jobs. If only some of them have a note, the line states how many.
+        """
         lines = []
         for note, count in self.notes.items():
             if count != jobs:
@@ -51,7 +57,10 @@ class Preview:
 
 
 def preview(jobs: list[ComposedJob]) -> Preview:
-    """Prepare ``jobs`` in a temporary folder. Output on stderr and log messages of the preparation are not shown."""
+    """Prepare ``jobs`` in a temporary folder, and return the preview.
+
+    Output on stderr and log messages of the preparation are hidden.
+    """
     with (
         temporary_folder() as folder,
         contextlib.redirect_stderr(io.StringIO()),
@@ -62,9 +71,14 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
-    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Of jobs with the same preparation, prepare only one.
+    """Prepare ``jobs`` without training, and return the preview.
 
-    If the jobs of a task have several seeds, only the example counts of the first seed are returned.
+    If the jobs of a task and partition have several seeds, the preview has the numbers of examples of the first seed
+    only.
+
+    Args:
+        jobs: The jobs.
+        folder: Folder to use instead of ``paths.output_dir``.
     """
     from knot_runner.pipelines.context import Services
 
@@ -94,7 +108,10 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
 
 def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | None], Task]:
-    """Return ``load`` (a function that reads a task) with a cache. Callers must not modify the returned tasks."""
+    """Return a function that calls ``load`` to read a task, and keeps the last tasks in a cache.
+
+    Callers must not modify the returned tasks.
+    """
     tasks: dict[str, Task] = {}
 
     def cached_load(settings: Any, data_root: Path | None) -> Task:
@@ -110,10 +127,15 @@ def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | No
 
 
 def inspected(job: ComposedJob, folder: Path, services: Services | None = None) -> RunInputs:
-    """Prepare a run without training, with ``folder`` as ``paths.output_dir``, and return its inputs.
+    """Prepare a run without training, and return its inputs.
+
+    Args:
+        job: The job of the run.
+        folder: Folder to use instead of ``paths.output_dir``.
+        services: Functions that read tasks; None for the default functions.
 
     Raises:
-        UserError: The run would raise this error.
+        UserError: The run itself would also raise this error.
     """
     from knot_runner.pipelines.context import RunContext, Services
 

@@ -1,4 +1,4 @@
-"""Progress output of a run: one line per stage, live on a terminal, plain when piped."""
+"""Progress of a run: live bars on a terminal, or plain lines if the output is piped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ WORTH_SAYING = 1.0
 
 
 class Live:
-    """Shows a progress bar per running stage; a finished stage leaves a plain line with its duration."""
+    """Shows a progress bar for each unfinished stage, and prints a line with the duration of each finished stage.
+
+    No line is printed for a stage that is shorter than one second.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -30,9 +33,13 @@ class Live:
         self._progress.stop()
 
     def watch(self, name: str, done: int, total: int, text: str) -> None:
-        """Show that stage ``name`` has completed ``done`` of ``total`` steps; ``text="done"`` ends the stage.
+        """Show the progress of a stage.
 
-        The executor calls this many times a second.
+        Args:
+            name: Name of the stage.
+            done: Number of completed steps.
+            total: Number of all steps.
+            text: Text beside the bar. The text "done" ends the stage.
         """
         if name not in self._bars:
             self._bars[name] = (self._progress.add_task(name, total=total, text=text), time.monotonic())
@@ -47,6 +54,6 @@ class Live:
         self._progress.update(task, completed=done, total=total, text=text)
 
     def note(self, text: str) -> None:
-        """Print ``text`` as a line that stays above the progress bars."""
+        """Print ``text`` as a line above the progress bars."""
         self.noted.append(text)
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

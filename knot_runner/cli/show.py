@@ -1,4 +1,4 @@
-"""Shows a preset's table or figure from the records of the jobs, after a run or on request."""
+"""Tables, figures and verdicts of a preset, computed from the finished runs."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def show_table(preset: Preset, keep: bool = False) -> None:
 def show_figure(preset: Preset, keep: bool = False) -> None:
     """Draw the figure of ``preset``, or each figure in ``report.figures``, and print the plotted numbers.
 
-    The files are below ``<out>/figures`` in the formats of :func:`current_output`. ``keep``: whether to include runs
-    whose data have changed (see :func:`references`).
+    The figures are written below ``<out>/figures``. ``keep``: whether to include runs whose data have changed (see
+    :func:`references`).
     """
     name = preset.name
     requested = figures_of(preset.spec)
@@ -67,7 +67,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Write a figure and a CSV file of the numbers of training examples by class and party to ``<out>/figures``."""
+    """Draw the numbers of training examples per class and party. Write figure and CSV file below ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
@@ -93,7 +93,12 @@ def show_partition(job: ComposedJob) -> None:
 
 
 def print_figure(path: Path, numbers: Iterable[str]) -> None:
-    """Print the plotted ``numbers``, and the path of each file that was written for the figure ``path``."""
+    """Print the plotted numbers, and the paths of the files to which a figure was written.
+
+    Args:
+        path: Path of the figure. Its ending is replaced by that of each format.
+        numbers: Lines with the plotted numbers.
+    """
     for line in numbers:
         print(line)
     for form in current_output().formats:
@@ -101,13 +106,13 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 
 def check_shown(jobs: list[ComposedJob]) -> None:
-    """Raise :class:`UserError` if the ``report:`` section of the preset that defines ``jobs`` is invalid."""
+    """Check the section ``report:`` of the preset that has the given jobs. Raises :class:`UserError`."""
     load_plugins(jobs[0].settings.plugins)  # plug-ins may add kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 
 
 def show(preset: Preset, keep: bool) -> None:
-    """Show the figure of ``preset`` if ``report.kind`` names a figure; otherwise show its table."""
+    """Show the figure of ``preset`` if ``report.kind`` is the kind of a figure; otherwise show its table."""
     if preset.spec.get("kind") in figures.FIGURES:
         show_figure(preset, keep)
     else:
@@ -115,10 +120,12 @@ def show(preset: Preset, keep: bool) -> None:
 
 
 def folder_for(out: Path, name: str) -> Path:
-    """Create and return ``<out>/<name>``.
+    """Create the folder ``<out>/<name>`` and return it.
 
-    If ``out`` is read-only, create the folder below the system's temporary folder instead and log its path. Raises
-    :class:`UserError` naming paths.output_dir if neither is writable.
+    If ``out`` is read-only, create a temporary folder instead, and log its path.
+
+    Raises:
+        UserError: The folder cannot be created for another reason, such as a full disk.
     """
     folder = out / name
     try:
@@ -131,17 +138,20 @@ def folder_for(out: Path, name: str) -> Path:
 
 
 def verdicts_of(preset: Preset) -> list[Verdict]:
-    """Return the verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims."""
+    """Return the verdicts on the claims of ``preset``.
+
+    Raises:
+        UserError: The preset has no claims, or the claims cannot be judged.
+    """
     if not preset.spec.get("claims"):
         raise UserError("the preset has no claims (report.claims)", f"experiment={preset.name}")
     return judge(references(preset.jobs), preset.spec, preset.command)
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """Convert ``jobs`` to :class:`Job`, the class that reports use.
+    """Convert jobs to the class :class:`Job` that tables and figures use.
 
-    Runs whose data differ from the current files in ``paths.data_dir`` are reported and left out, unless ``keep`` is
-    true.
+    By default, tables and figures leave out runs whose data have changed. If ``keep`` is true, they include these runs.
     """
     data = None
     if not keep:

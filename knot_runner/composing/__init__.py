@@ -1,1 +1,1 @@
-"""Composition of jobs from a command line (overrides, presets) and YAML files, including the user's files."""
+"""Composition of jobs from overrides, presets, and the YAML files of the package and the user."""

@@ -1,4 +1,7 @@
-"""Composition of the jobs of a command line: overrides, presets with a grid, and checked settings for each job."""
+"""Composition of a command line into jobs.
+
+Presets and grids are expanded, and the settings of each job are checked.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,14 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Command:
-    """The jobs of one preset of a command line, or of a command line without presets.
+    """The jobs of a command line, or of one preset in it.
 
     Attributes:
+        preset: Name of the preset; None without a preset.
         arguments: The arguments as typed, without the names of other presets.
-        hydra: The composed config's ``hydra`` part, with the launcher.
-        sweep: Whether a grid was requested, even a grid of one job.
+        jobs: The jobs.
+        hydra: The part ``hydra`` of the composed config. It has the settings of the launcher.
+        sweep: Whether the jobs run as a sweep, even if there is only one job.
     """
 
     preset: str | None
@@ -50,12 +55,18 @@ class Command:
 
 
 def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
-    """Compose a command line; return (all jobs, one command per preset). A command holds the jobs of its preset's grid.
+    """Compose and check the jobs of a command line.
 
-    ``first``: whether to compose only the first job of each grid.
+    Args:
+        arguments: Flags and overrides.
+        first: Whether to compose only the first job of each preset's grid.
+
+    Returns:
+        A list of all jobs, and a list with one :class:`Command` per preset. Without presets, the second list has one
+        item.
 
     Raises:
-        UserError: The overrides are wrong.
+        UserError: A flag, an override or a setting is wrong.
     """
     options = read_flags(arguments)
     words = list(options.words)
@@ -83,9 +94,10 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return ``arguments`` plus the overrides of the preset's grid (``sweep:``), and the arms of the preset.
+    """Return a tuple: ``arguments`` plus the overrides of the preset's grid, and the arms of the preset.
 
-    Without a preset, a YAML file of the user may define the grid. Keys that ``arguments`` already set are not added.
+    Arms are named sets of overrides. If ``arguments`` already contain a value for a key, the override of that key is
+    not added. Without a preset, the section ``sweep:`` in a YAML file of the user may define the grid.
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}

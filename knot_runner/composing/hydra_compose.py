@@ -1,4 +1,4 @@
-"""Composes YAML files with Hydra, including the config's ``hydra`` part, and resolves the config to plain values."""
+"""Composition of YAML files with Hydra, and parsing of command-line options."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ if hydra.__version__.startswith("1.3."):
 
 
 def composing(folder: Path) -> AbstractContextManager[None]:
-    """Return a context manager inside which Hydra composes the files of ``folder``."""
+    """Return a context manager. Inside its block, Hydra reads the YAML files in ``folder``."""
     return initialize_config_dir(str(folder), **CURRENT_DEFAULTS)
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose the config with its ``hydra`` part. Every error is one line that names the key.
+    """Compose YAML files and ``overrides`` into a config. Its part ``hydra`` has Hydra's own settings.
 
-    The environment variable ``KNOT_HARDWARE`` selects the hardware unless ``overrides`` select it.
+    If ``overrides`` do not select the hardware, the environment variable ``KNOT_HARDWARE`` may do so.
+
+    Raises:
+        UserError: The config cannot be composed.
     """
     hardware = os.environ.get("KNOT_HARDWARE")
     if hardware and not any(word.startswith("hardware=") for word in overrides):
@@ -65,7 +68,8 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Compose one ``choice`` of a group, such as ``model/cnn_8``, in a third of the time that all groups would take."""
+    """Compose only the YAML file of one choice, such as ``model/cnn_8``."""
+    # Composing all groups would take three times as long.
     return _composed(config_folder(), choice, [], config_dir, hydra=False)
 
 
@@ -92,13 +96,20 @@ def _composed(folder: Path, file: str, overrides: list[str], config_dir: str | N
 
 
 def plain_content(config: DictConfig, resolve: bool = False) -> Config:
-    """Return the content of ``config`` as plain values; ``resolve``: whether interpolations are resolved."""
+    """Return ``config`` as plain dicts, lists and scalars.
+
+    ``resolve``: whether to resolve interpolations ``${...}``.
+    """
     content: Any = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     return content or {}
 
 
 def plain_config(config: DictConfig) -> Config:
-    """Resolve an OmegaConf config to plain values. Raises :class:`UserError` if an interpolation fails."""
+    """Return ``config`` as plain dicts, lists and scalars, with all interpolations ``${...}`` resolved.
+
+    Raises:
+        UserError: An interpolation cannot be resolved.
+    """
     try:
         return plain_content(config, resolve=True)
     except RecursionError:
@@ -128,13 +139,13 @@ class _Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of one verb.
+    """Argument parser of one verb of the command line.
 
     Args:
         usage: The verb and its arguments.
         description: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
-        composes: Whether the verb composes jobs and therefore accepts Hydra's options.
+        composes: Whether the verb composes jobs. The parser then accepts Hydra's options.
     """
 
     def __init__(self, usage: str, description: str, examples: Sequence[str] = (), composes: bool = True) -> None:
@@ -149,9 +160,10 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("-m", "--multirun", action="store_true", help="run even a single job as a sweep")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Return the options.
+        """Parse ``arguments`` and return the options.
 
-        ``words`` holds the overrides and other arguments, and ``flags`` holds Hydra's options as the user typed them.
+        The options have two further attributes: ``words`` lists the overrides and other words, and ``flags`` lists the
+        given options of Hydra in their long form.
 
         Raises:
             UserError: An option is unknown, or has a wrong value.
@@ -179,15 +191,15 @@ class Parser(argparse.ArgumentParser):
         return UserError(f"unknown option{nearest(name, self._option_string_actions)}", name)
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        """Raise argparse's error as a :class:`UserError`."""
+        """Raise :class:`UserError` for an error of argparse."""
         raise UserError(message.removeprefix("argument "))
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command line that composes jobs.
+    """Return the options of a command line that composes jobs, as :meth:`Parser.parse` does.
 
     Raises:
-        UserError: An option is wrong, or a folder is missing.
+        UserError: An option is wrong, or the folder of ``--config-dir`` does not exist.
     """
     options = Parser("[KEY=VALUE ...]", "").parse(arguments)
     folder = options.config_dir

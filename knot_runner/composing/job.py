@@ -1,4 +1,4 @@
-"""One composed job: config, settings, folder and title."""
+"""Composed jobs, and the composition of a grid of jobs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job: its plain ``config``, which has the values of all settings, and the ``settings`` built from this config.
+    """One composed job. ``config`` has the values of all settings as plain data, and ``settings`` has them as objects.
 
-    A launcher sends only the config, from which :func:`job_of` rebuilds the job.
+    :func:`job_of` can rebuild the job from ``config`` alone, for example in another process.
     """
 
     config: Config
@@ -75,7 +75,7 @@ class ComposedJob:
 
     @functools.cached_property
     def run_id(self) -> str:
-        """Return the id of the run, the digest of its settings."""
+        """Return the run id, a digest of the settings that can change results."""
         return run_id(self.config)
 
     @property
@@ -85,12 +85,12 @@ class ComposedJob:
 
     @property
     def folder(self) -> Path:
-        """Return ``<out>/<task>/<method>/<run id>``."""
+        """Return the folder of the run, ``<out>/<task>/<method>/<run id>``."""
         return self.out / self.settings.task.name / self.settings.method.name / self.run_id
 
     @property
     def own_config(self) -> Config:
-        """Return the part of the config that a run reads: all except a preset's grid and report settings."""
+        """Return the config without the parts ``sweep`` and ``report`` of presets."""
         return without(self.config, "sweep", "report")
 
     @functools.cached_property
@@ -100,18 +100,20 @@ class ComposedJob:
 
     @property
     def title(self) -> str:
-        """Return the job's display name: task, method, seed, and the settings that distinguish it within its grid."""
+        """Return a title for display: task, method, seed, and the settings that distinguish the job within its grid."""
         name = f"{self.settings.task.name} {self.settings.method.name} seed {self.settings.seed}"
         return f"{name} {self.label.replace(', ', ' ')}".strip()
 
 
 def plain_yaml(config: Config) -> str:
-    """Return a plain ``config`` as the text of a YAML file."""
+    """Return ``config``, which has only plain values, as the text of a YAML file."""
     return yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def job_of(config: Config) -> ComposedJob:
-    """Build the job of a composed, plain ``config``. The job's ``config`` also has the settings at their defaults.
+    """Check a composed config of plain values, and return its job.
+
+    The config of the job has the values of all settings, including those that are missing in ``config``.
 
     Raises:
         UserError: A setting is wrong.
@@ -125,7 +127,7 @@ def job_of(config: Config) -> ComposedJob:
 
 @dataclass
 class JobGrid:
-    """Composes the jobs of one grid."""
+    """A grid of jobs that composes one job at a time."""
 
     config_dir: str | None
     #: keys whose overrides set single values. These values are set after Hydra has composed the groups
@@ -143,7 +145,7 @@ class JobGrid:
     _choices: dict[str, Config] = field(default_factory=dict)
 
     def job(self, picked: list[str]) -> ComposedJob:
-        """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
+        """Compose one job of the grid. Each override in ``picked`` has a single value. Raises :class:`UserError`."""
         groups = []
         late = []
         label = []
@@ -217,12 +219,15 @@ class JobGrid:
 
 
 def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
-    """Return ``config`` with the values of ``overrides``, changed in place.
+    """Set the values of ``overrides`` in ``config``, which is changed in place and returned.
 
-    As with ``++KEY=VALUE`` in Hydra, a key need not exist. Building the settings later refuses unknown keys. The name
-    of a part of a method is applied before the keys of this part, even if the name comes later in ``overrides``:
-    ``method.loss.epsilon=0.1 method.loss=sinkhorn``. Raises OmegaConf's error for a key below a plain value.
+    A key that does not exist is added, as by ``++KEY=VALUE`` in Hydra. Overrides that select a part of the method, such
+    as ``method.loss=sinkhorn``, are applied before all others.
+
+    Raises:
+        OmegaConfBaseException: A key is below a value that is not a mapping.
     """
+    # The name of a part replaces the part's settings. It must therefore be set before them, even if it is typed later.
     for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):
         key = override.key_or_group
         value = override.value()

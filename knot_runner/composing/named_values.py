@@ -1,7 +1,7 @@
-"""Read the YAML files that a method names in its settings.
+"""Functions that complete a composed config: they replace names by values, choose the hardware, and read arms.
 
-The files describe models (``method.teachers`` of a distillation, ``method.models`` of clients with different
-architectures), loss terms, a schedule and a personalization. A teacher may also be a finished run.
+A method's settings may name a model, loss, loss term, schedule, synthesis or personalization. A YAML file has the
+values for each name. Arms are the named sets of overrides in a preset.
 """
 
 from __future__ import annotations
@@ -47,18 +47,21 @@ RUN_PREFIX = "run:"
 
 
 def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
-    """Return a composed, plain ``config`` with the values of the YAML files that the config's method names or needs.
+    """Return ``config`` with the names in the method's settings replaced by values from YAML files.
 
-    - The partition is ``natural`` if a method needs clients on a text task and no partition is selected.
-    - Unset settings of a loss, a loss term, a schedule, a synthesis or a personalization get the value in the
-      corresponding file of ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
-    - A model name is replaced by the model's settings. A teacher may be a finished run, ``run:`` followed by the run's
-      id or folder (:func:`teacher_run`).
+    - The name of a model is replaced by the settings of the model. A teacher may also be a finished run, given as
+      ``run:ID`` or ``run:FOLDER``.
+    - The name of a loss, schedule, synthesis or personalization, as in ``method.personalization=soup``, is replaced by
+      the values in the file of this name. Instead of the name, some values may be given. The file then supplies only
+      the missing values, also for a loss term.
+    - On a text task, a method with clients gets the partition ``natural`` if no partition is selected.
 
     Args:
-        config: The composed settings.
-        values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
-        base_values: Reads the file of a group and a name in ``conf/base``. Returns {} if the file does not exist.
+        config: The composed settings as plain values.
+        values_of: Function ``(group, name)`` that returns the values in ``conf/GROUP/NAME.yaml``. It raises
+            :class:`UserError` for an unknown name.
+        base_values: Function ``(group, name)`` that returns the values in ``conf/base/GROUP/NAME.yaml``, or {} if the
+            file does not exist.
     """
     task = config.get("task")
     method = config.get("method")
@@ -133,29 +136,31 @@ def _model(model: object, where: str, config: Config, values_of: Values) -> Conf
 def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a teacher that is a finished run.
 
-    The result holds the run's id and folder, the checksum of the model's weights, and the model's settings. No weights
-    are loaded, but the model and config files must match the checksums in the run's result.
+    They hold the run's id and folder, the checksum of the weights, and the settings of the model. The files of weights
+    and settings must match their checksums in the run's result.
 
     Args:
-        word: The folder of the run, or its id below the output folder.
+        word: The folder of the run, or the id of a run below ``paths.output_dir``.
         config: The composed settings, with ``paths.output_dir``.
 
     Raises:
-        UserError: There is no such run, or the run has no model.
+        UserError: The run does not exist, has no model, or does not match its checksums.
     """
     out = Path(str((config.get("paths") or {}).get("output_dir", "outputs"))).expanduser()
     folder = find_run(word, out)
     result = require_result(folder)
     family = FAMILIES.get(result.kind)
     if family is None or not family.ends_with_model:
-        raise UserError(f"{result.method} saves no model. Use a run with one global model or one student", folder)
+        raise UserError(
+            f"method={result.method} saves no model. Use a run with one global model or one student", folder
+        )
     if result.status != "done":
         raise UserError("the run diverged, so it has no model. Use another run", folder)
     for name in (MODEL_FILE, CONFIG_FILE):
         read_record(folder, result, name)
     model = recorded_config(folder).get("model")
     if not isinstance(model, dict):
-        raise UserError("expected a model", folder / CONFIG_FILE)
+        raise UserError("the settings of the model are missing", folder / CONFIG_FILE)
     return {
         "kind": "run",
         "name": f"run {result.run_id}",
@@ -170,7 +175,7 @@ def teacher_run(word: str, config: Config) -> Config:
 
 
 def composed_family(config: DictConfig) -> Family:
-    """Return the family of the method of a composed ``config``."""
+    """Return the family of the method in a composed ``config``."""
     method = node_of(config, "method")
     algorithm = None
     if OmegaConf.is_dict(method):
@@ -179,7 +184,7 @@ def composed_family(config: DictConfig) -> Family:
 
 
 def node_of(config: DictConfig, key: str) -> Any:
-    """Return the value of ``config`` at ``key``; None if missing or an interpolation, which is resolved later."""
+    """Return the value of ``config`` at ``key``; None if it is missing or is an interpolation ``${...}``."""
     if key not in list(config) or OmegaConf.is_interpolation(config, key):
         return None
     return config.get(key)
@@ -190,9 +195,13 @@ CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 
 
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
-    """Return (override that replaces ``hardware=auto`` in ``config``, line for the log). Each of the two may be "".
+    """Return the override that replaces ``hardware=auto``, and a message about the chosen hardware.
 
-    ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
+    If ``config`` selects other hardware than ``auto``, both texts are "". If the CPU is chosen, the override is "".
+
+    Args:
+        config: The composed config, including its part ``hydra``.
+        typed: The overrides of the command line.
     """
     if config.hydra.runtime.choices.get("hardware") != "auto":
         return "", ""
@@ -201,7 +210,7 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]
         return "", "hardware: CPU (no GPU found)"
     family = composed_family(config)
     if not family.on_gpu:
-        return "", f"hardware: CPU ({family.name} computes nothing on {device.upper()})"
+        return "", f"hardware: CPU (methods of kind {family.name!r} do not use {device.upper()})"
     for value in CPU_VALUES:
         if value in typed:
             return "", f"hardware: CPU ({value})"
@@ -216,9 +225,13 @@ Arms = dict[str, list[Override]]
 
 
 def read_arms(mapping: object) -> Arms:
-    """Return the arms of a preset's ``sweep.arms``.
+    """Return the arms of a preset. Arms are named sets of overrides.
 
-    Raises :class:`UserError`, also for an override with several values.
+    Args:
+        mapping: The value of ``sweep.arms``: a dict from the name of each arm to its overrides.
+
+    Raises:
+        UserError: ``mapping`` has another form, or an override is invalid or has several values.
     """
     if not isinstance(mapping, dict) or not all(isinstance(of_arm, dict) for of_arm in mapping.values()):
         raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")
@@ -238,16 +251,18 @@ def read_arms(mapping: object) -> Arms:
 
 
 def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
-    """Return the override ``arm=NAME`` and the overrides of this arm, for each arm in ``names``.
+    """Return one list of overrides for each arm in ``names``. Each list begins with ``arm=NAME``.
 
     Raises:
-        UserError: An arm is unknown, or sets a key that one of ``others`` also sets.
+        UserError: An arm is unknown, or sets a key that an override in ``others`` also sets.
     """
     keys = {_key(typed_line(override)) for override in others}
     overrides = []
     for name in names:
         if not arms:
-            raise UserError("no arms are defined. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
+            raise UserError(
+                "no arms are defined. Choose a preset that defines sweep.arms", f"{ARM}={message_text(name)}"
+            )
         if name not in arms:
             raise unknown(ARM, message_text(name), arms)
         lines = list(map(typed_line, arms[name]))
@@ -260,7 +275,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
 
 
 def without_arm(overrides: Iterable[str]) -> list[str]:
-    """Return the ``overrides`` without ``arm=NAME``, which Hydra does not know."""
+    """Return ``overrides`` without ``arm=NAME``. Hydra does not know this key."""
     return [override for override in overrides if not override.startswith(f"{ARM}=")]
 
 

@@ -1,6 +1,6 @@
-"""Parsing of overrides in Hydra's grammar, and of the values that an override lists.
+"""Parsing of overrides in Hydra's grammar.
 
-Every error is one line that names the key.
+Every error message is one line that names the key.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def typed_line(override: Override) -> str:
-    """Return the ``override`` in the form in which it is typed."""
+    """Return the text of ``override`` as the user typed it."""
     return override.input_line or ""
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """Return the name of the preset that the overrides ``words`` select, or None."""
+    """Return the preset that the overrides select, as typed; None if they select no preset."""
     for word in words:
         if word.startswith("experiment="):
             return word.partition("=")[2]
@@ -57,7 +57,11 @@ def preset_in(words: Iterable[str]) -> str | None:
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
-    """Parse overrides. Raises :class:`UserError` naming the key of an override that no command accepts."""
+    """Parse overrides in Hydra's grammar.
+
+    Raises:
+        UserError: An override cannot be read or is not supported. The message names its key.
+    """
     return [copy.copy(_parsed(argument)) for argument in arguments]
 
 
@@ -96,7 +100,7 @@ def _check_names(override: Override, line: str) -> None:
         names = value.list
     for name in names:
         if not isinstance(name, str | QuotedString | Glob):
-            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for one job each", line)
+            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME to run one job per name", line)
 
 
 def _unreadable(argument: str) -> UserError:
@@ -108,7 +112,10 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those that a later override replaces. Mappings stay, because Hydra merges them."""
+    """Return ``overrides`` without those that a later override of the same key replaces.
+
+    All additions ``+KEY``, deletions ``~KEY``, and overrides whose value is a mapping are kept.
+    """
     kept: list[Override] = []
     changed = set()
     for override in reversed(overrides):
@@ -120,10 +127,10 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """Return the values that an override lists, as text in the form of the command line; None for a single value.
+    """Return the texts of the values that an override lists for a grid; None if the override has a single value.
 
     Raises:
-        UserError: The override lists no value, or more than :data:`MAX_JOBS`.
+        UserError: The override has no values, more than :data:`MAX_JOBS` values, or an interval of values.
     """
     value: Any = override.value()
     line = message_text(typed_line(override))
@@ -155,7 +162,15 @@ def _check_range(line: str, values: RangeSweep) -> None:
 
 
 def check_count(line: str, jobs: int) -> None:
-    """Raise :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
+    """Check that the number of jobs is at most :data:`MAX_JOBS`.
+
+    Args:
+        line: The override to name at the beginning of the error message.
+        jobs: The number of jobs.
+
+    Raises:
+        UserError: There are too many jobs.
+    """
     if jobs > MAX_JOBS:
         raise UserError(f"{jobs:,} jobs are too many. Use at most {MAX_JOBS:,} per command", line)
 
@@ -176,7 +191,7 @@ _ACTIONS = {"override": "replace", "delete from config": "delete"}
 
 
 def message_text(text: str, most: int = 60) -> str:
-    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters long."""
+    """Return ``text`` for a message: one line of at most ``most`` characters, without invisible characters."""
     text = _CONTROL.sub("?", text)
     if len(text) > most:
         return f"{text[: most - 3]}..."
@@ -189,7 +204,7 @@ def one_line(text: str) -> str:
 
 
 def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
-    """Return the error of an unknown choice such as ``method=sinkhron_e``."""
+    """Return the error for an unknown choice, such as the misspelled ``method=sinkhron_e``."""
     text = str(problem)
     wanted = problem.missing_cfg_file or ""
     in_file = re.match(r"In '([^']*)': Could not (?:find|load)", text)
@@ -207,7 +222,12 @@ def missing_config(problem: MissingConfigException, config_dir: str | None) -> U
 
 
 def bad_override(text: str, overrides: list[str]) -> str:
-    """Return the message for an override that Hydra refuses; ``text`` is Hydra's error message."""
+    """Return the error message for an override that Hydra refuses.
+
+    Args:
+        text: Hydra's error message.
+        overrides: All overrides.
+    """
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"
     if merging := re.search(r"Error merging override (.*)", text):
@@ -228,10 +248,7 @@ def bad_override(text: str, overrides: list[str]) -> str:
 
 
 def search_path(config_dir: str | None) -> list[str]:
-    """Return, as a list, the override that adds ``config_dir`` to Hydra's search path through :class:`OwnYaml`.
-
-    Without a ``config_dir``, the list is empty.
-    """
+    """Return a list with the override that adds ``config_dir`` to Hydra's search path; [] without ``config_dir``."""
     if not config_dir:
         return []
     Plugins.instance().register(OwnYaml)
@@ -239,15 +256,22 @@ def search_path(config_dir: str | None) -> list[str]:
 
 
 class OwnYaml(ConfigSource):
-    """A Hydra config source for a folder of YAML files. Plug-ins that a file names are looked up in the same folder."""
+    """A Hydra config source for the user's folder of YAML files.
+
+    If a YAML file names a plug-in, the path of the plug-in is relative to the folder of the YAML file.
+    """
 
     @staticmethod
     def scheme() -> str:
-        """Return the scheme of URLs such as ``own://FOLDER``."""
+        """Return "own". The URLs of this source have the form ``own://FOLDER``."""
         return "own"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Load one file. Raises :class:`UserError` naming file and line."""
+        """Load the YAML file ``<config_path>.yaml``.
+
+        Raises:
+            UserError: The file is invalid. The message names the file and the line.
+        """
         path = self._file(config_path)
         try:
             header = self._get_header_dict(path.read_text(encoding="utf-8"))
@@ -266,19 +290,19 @@ class OwnYaml(ConfigSource):
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
-        """Return True, because the folder was checked before."""
+        """Return True. The folder of this source always exists."""
         return True
 
     def is_group(self, config_path: str) -> bool:
-        """Return whether the path is a folder."""
+        """Return whether ``config_path`` is a folder."""
         return Path(unquote(self.path), config_path).is_dir()
 
     def is_config(self, config_path: str) -> bool:
-        """Return whether the path is a YAML file."""
+        """Return whether ``<config_path>.yaml`` is a file."""
         return self._file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Return an empty list."""
+        """Return [] instead of the names of config files. Hydra lists these names only in its own error messages."""
         return []  # Hydra would list the names in messages, which ours replace
 
     def _file(self, config_path: str) -> Path:
@@ -299,12 +323,12 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Return whether ``key`` (dotted, or a group with slashes) belongs to Hydra."""
+    """Return whether a dotted key, or a group with slashes, belongs to Hydra."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
 def check_hydra(hydra: DictConfig) -> None:
-    """Check the ``hydra`` part of a composed config. Raises :class:`UserError`."""
+    """Check ``hydra.sweeper.max_batch_size`` in the part ``hydra`` of a composed config. Raises :class:`UserError`."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
         raise UserError(f"{size!r} is not a positive integer", BATCH, hint="Use null to start all jobs at once")

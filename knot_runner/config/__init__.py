@@ -1,1 +1,1 @@
-"""Settings: dataclasses, built from plain values with a check of every key and type."""
+"""Settings of runs as dataclasses, which are built from YAML values."""

@@ -1,6 +1,6 @@
-"""The kinds of devices on which runs compute, with one entry per kind.
+"""The table of the kinds of devices that a run can use, such as CUDA devices and the CPU.
 
-This module is imported when configurations are composed, so only its functions import torch.
+This module imports torch only inside functions, because composing a configuration must stay fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from knot_runner.config.plugins import Table
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of device, described without torch."""
+    """A kind of device."""
 
     #: name of the device in messages
     title: str
@@ -83,20 +83,23 @@ DEVICES: Table[Device] = Table(
 
 
 def first_device() -> str:
-    """Return the device that ``auto`` selects. Imports torch only if the machine may have a GPU."""
+    """Return the name of the device that ``hardware.device=auto`` selects."""
     return next(name for name, device in DEVICES.items() if device.is_likely() and device.count())
 
 
 def is_host(name: str) -> bool:
-    """Return whether the device ``name`` is the machine's processor."""
+    """Return whether the device ``name`` is the machine's CPU."""
     return name in DEVICES and DEVICES[name].host
 
 
 def device_names() -> list[str]:
-    """Return the values that ``hardware.device`` accepts; in ``cuda:0``, 0 stands for the number of any device."""
+    """Return the values that ``hardware.device`` accepts.
+
+    The value ``cuda:0`` in the list stands for ``cuda:N`` with any device number N.
+    """
     return ["auto", *DEVICES, *(f"{name}:0" for name in DEVICES if DEVICES[name].numbered)]
 
 
 def is_device(name: str) -> bool:
-    """Return whether ``hardware.device`` accepts ``name``."""
+    """Return whether ``hardware.device`` accepts the value ``name``."""
     return re.sub(r":\d{1,4}$", ":0", name) in device_names()

@@ -1,7 +1,7 @@
-"""Plug-ins: Python files or modules of the user that add entries to our tables (:class:`Table`).
+"""Plug-ins: the user's Python files or modules. They add entries to the package's tables (:class:`Table`).
 
-The path of a plug-in file is relative to the YAML file that names the plug-in or, on a command line, to the current
-folder.
+The path of a plug-in file is relative to the folder of the YAML file that names the plug-in. A path on the command line
+is relative to the current folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from knot_runner.util.errors import UserError
 
 Entry = TypeVar("Entry")
 
-#: Separator between the folder of the YAML file that names a plug-in, and the plug-in's path as written in this file.
+#: Separator between the folder of a YAML file and the path of a plug-in as written in this YAML file.
 BESIDE = "/./"
 _EXIT_NOW = os._exit
 #: Folder with a subfolder for each paper. The rest of the package does not need the papers.
@@ -33,21 +33,18 @@ _loading = ""
 class Table(UserDict[str, Entry]):
     """A dict from name to entry, to which plug-ins add entries by ``TABLE["name"] = entry``.
 
-    A plug-in can replace only entries that the same plug-in has added.
-
-    An entry may be given as the text ``package.module:NAME``. NAME is then imported when the entry is looked up.
+    A plug-in can replace only its own entries. An entry may also be a string ``knot_runner.MODULE:NAME``. The object
+    NAME is then imported when the entry is looked up.
 
     Args:
         name: Name of the table in messages.
-        entries: The entries of the package. ``accept`` does not check these.
-        accept: Function ``(name of the entry in messages, entry) -> entry`` that checks a plug-in's entry and returns
-            the entry to store. It may wrap functions to check their results (:func:`checked`), and raises
-            :class:`UserError` for an invalid entry.
-        settings: Name of an entry -> class of the entry's settings, for entries with settings.
-        options: Function that returns the settings class of an entry. The class of each new entry is added to
-            ``settings``.
-        papers: Name of the module in the papers' folders that adds entries (:func:`load_papers`). The module is
-            imported when an entry is looked up.
+        entries: The package's own entries. ``accept`` does not check them.
+        accept: Function ``(where, entry) -> entry`` that checks a plug-in's entry and returns the entry to store.
+            ``where`` is the name of the entry in messages. The function raises :class:`UserError` for an invalid entry.
+        options: Function from an entry to the class of the entry's settings. For each added entry, this class is
+            stored in ``settings``.
+        settings: Dict from the name of an entry to the class of the entry's settings.
+        papers: Name of the modules ``papers/*/NAME.py`` that add further entries (:func:`load_papers`).
     """
 
     data: dict[str, Any]
@@ -103,29 +100,37 @@ class Table(UserDict[str, Entry]):
         return iter(self.data)
 
     def is_built_in(self, key: str) -> bool:
-        """Return whether the entry ``key`` belongs to the package, not to a plug-in."""
+        """Return whether the package itself, rather than a plug-in, added the entry named ``key``."""
         return self._owners.get(key) == "knot_runner"
 
 
 def load(name: str) -> Any:
-    """Import and return ``package.module:NAME``."""
+    """Import the object ``name``, given as ``package.module:NAME``, and return it."""
     module, attribute = name.split(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def expect(where: str, entry: object, kind: type) -> None:
-    """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""
+    """Check that ``entry`` is an instance of ``kind``.
+
+    Raises:
+        UserError: The entry has another type. The message begins with ``where``, the name of the entry.
+    """
     if not isinstance(entry, kind):
         raise UserError(f"{where}: expected a {kind.__name__}, got {_described(entry)}")
 
 
 def checked(where: str, function: Callable[..., Any], problem: Callable[..., str]) -> Callable[..., Any]:
-    """Return ``function`` with a check of its result.
+    """Return a function that calls ``function`` and raises :class:`UserError` if the result is invalid.
 
     Args:
         where: Name of the table's entry in messages.
         function: A plug-in's function.
-        problem: Function ``(result, *arguments of the call) -> str`` that describes an invalid result; "" if valid.
+        problem: Function ``(result, *arguments) -> str`` that describes what is wrong with ``result``, or returns ""
+            for a valid result. ``arguments`` are the arguments of the call.
+
+    Raises:
+        UserError: ``function`` is not callable.
     """
     if not callable(function):
         raise UserError(f"{_described(function)} is not a function", where)
@@ -141,7 +146,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return ``... instead of WANTED`` if ``result`` is not an instance of ``kind``; otherwise ""."""
+    """Return the text ``RESULT instead of WANTED`` if ``result`` is not an instance of ``kind``; otherwise ""."""
     if isinstance(result, kind):
         return ""
     return f"{_described(result)} instead of {wanted}"
@@ -155,7 +160,7 @@ def _described(value: object) -> str:
 
 @contextlib.contextmanager
 def no_exit(plugins: Sequence[str]) -> Iterator[None]:
-    """Inside the block, raise :class:`UserError` if code of ``plugins`` exits, which would look like success."""
+    """Inside the block, a call of ``exit`` in the code of ``plugins`` raises :class:`UserError`."""
     if not plugins:
         yield
         return
@@ -170,6 +175,7 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except SystemExit as stop:
+        # An exit with code 0 would look like success, although the run is not finished.
         names = ", ".join(map(as_written, plugins))
         raise UserError(f"{names}: the code called exit({stop.code}). Raise an exception instead", "plugins") from None
     finally:
@@ -177,10 +183,13 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
 
 
 def load_plugins(plugins: Sequence[str]) -> None:
-    """Import modules (dotted names) or files (``*.py``) that add entries to tables.
+    """Import plug-ins.
+
+    Args:
+        plugins: Dotted names of modules, or paths of files (``*.py``).
 
     Raises:
-        UserError: A plug-in cannot be imported. The message names the plug-in and its path.
+        UserError: A plug-in cannot be imported. The message names the plug-in.
     """
     for plugin in plugins:
         with _owner(Path(plugin).stem):
@@ -189,9 +198,11 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
 @functools.cache
 def load_papers(module: str) -> None:
-    """Import ``module`` from each folder of ``knot_runner/papers`` that has it.
+    """Import ``knot_runner/papers/PAPER/MODULE.py`` for every paper that has this file.
 
-    The module "settings" adds method families and kinds of tasks; "report" adds figures, tables and claims.
+    Args:
+        module: "settings" for method families and kinds of tasks; "report" for figures, tables and claims; "verbs" for
+            verbs of the command line.
     """
     with _owner("knot_runner"):
         for path in sorted(PAPERS.glob(f"*/{module}.py")):
@@ -211,10 +222,14 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Return a form of ``plugin`` that :func:`load_plugins` can find from any current folder.
+    """Return ``plugin`` in a form that :func:`load_plugins` finds from any current folder.
 
-    ``plugin``: as written in a YAML file in ``folder``. A relative path gets ``folder`` as a prefix; other forms are
-    unchanged.
+    ``folder`` is put before the relative path of a file. Other values, such as names of modules and interpolations
+    ``${...}``, are unchanged.
+
+    Args:
+        folder: Folder of the YAML file that names the plug-in.
+        plugin: The plug-in as written in this YAML file.
     """
     if not plugin.endswith(".py") or "${" in plugin or Path(plugin).is_absolute():
         return plugin
@@ -222,10 +237,7 @@ def found_from(folder: Path, plugin: str) -> str:
 
 
 def as_written(plugin: str) -> str:
-    """Return a plug-in as written in its YAML file, independent of the file's folder.
-
-    This form is part of the run id.
-    """
+    """Return ``plugin`` as written in the YAML file, without the folder that :func:`found_from` adds."""
     return plugin.rpartition(BESIDE)[2]
 
 

@@ -1,7 +1,7 @@
-"""Strict building of settings: from plain YAML values to dataclasses, with a check of every key and type.
+"""Conversion of plain YAML values to settings dataclasses.
 
-An unknown key, a missing key, a value of the wrong type or outside the sensible range (``epochs=-5``, ``lr=nan``)
-raises :class:`UserError` naming the key. Hydra alone would accept a misspelled key, such as ``+method.temprature=3``.
+Every key and type is checked. If a key is unknown or missing, or a value has the wrong type or is out of range, a
+:class:`UserError` names the key.
 """
 
 from __future__ import annotations
@@ -29,25 +29,31 @@ SettingsClasses = dict[str, type]
 #: Type hints of a class. They are cached, because a grid builds hundreds of objects of each class.
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
-#: Default limits of the absolute values of integers and of other numbers. Smaller absurd values make a run diverge.
+#: Default limits of the absolute values of integers and of other numbers. Absurd values below the limits are accepted.
 MAX_COUNT = 10**9
 MAX_NUMBER = 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
 #: Maximum number of characters of a value in a message.
 _MAX_SHOWN = 80
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string (in YAML, quote yes and no)"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
 
 @dataclasses.dataclass(frozen=True)
 class AtMost:
-    """The largest absolute value of a setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
+    """The largest absolute value that a setting may have.
+
+    For example, ``rounds: Annotated[int, AtMost(10**6)]``.
+    """
 
     most: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``."""
+    """A condition on the value of a setting.
+
+    For example, ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``.
+    """
 
     test: Callable[[Any], bool]
     #: part of the error ``expected {text}, got {value}``
@@ -56,14 +62,25 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """Rule for a mapping from names to settings: the name selects the class of the settings from a table."""
+    """Annotation of a dict from names to settings. ``classes`` maps each name to the class of its settings."""
 
     classes: Mapping[str, type]
     #: name of the entries in errors
     noun: str
 
     def convert(self, values: object, where: str) -> Any:
-        """Return a dict from name to settings, built from the plain mapping ``values``. Raises :class:`UserError`."""
+        """Build the settings for each name in ``values``.
+
+        Args:
+            values: Dict from a name to the plain values of its settings.
+            where: Dotted key of ``values`` in error messages.
+
+        Returns:
+            A dict from each name to its settings.
+
+        Raises:
+            UserError: A name is unknown, or its settings are invalid.
+        """
         built: Config = {}
         for name, part in _expect(values, dict, f"a mapping of {self.noun}s", where).items():
             key = _join(where, name)
@@ -78,15 +95,25 @@ class ByName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag(ByName):
-    """Rule for a setting that is a mapping: the value of its key ``tag`` selects the settings class from a table.
+    """Annotation of settings whose class is selected by one of their entries, the ``tag``.
 
-    With ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``, for example, ``loss.name`` selects the class.
+    The table ``classes`` maps each value of the tag to a class.
+
+    For example, with ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``, ``loss.name`` selects the class.
     """
 
     tag: str
 
     def convert(self, values: object, where: str) -> Any:
-        """Return the settings built from ``values``: a plain mapping, or only the tag. Raises :class:`UserError`."""
+        """Build the settings from plain values.
+
+        Args:
+            values: Dict of the plain values, or only the value of the tag.
+            where: Dotted key of ``values`` in error messages.
+
+        Raises:
+            UserError: The tag is unknown, or a value is invalid.
+        """
         if not isinstance(values, dict):
             values = {self.tag: values}
         tag = values.get(self.tag)
@@ -97,18 +124,29 @@ class ByTag(ByName):
 
 
 def late(module: str, name: str) -> Any:
-    """Return a type hint for the class ``name`` of a module of ``config/settings``, which is imported on first use."""
+    """Return a type hint for a settings class whose module is imported only when such settings are built.
+
+    Args:
+        module: The module, relative to ``knot_runner.config.settings``.
+        name: Name of the class.
+    """
     return Annotated[Any, f"knot_runner.config.settings.{module}:{name}"]
 
 
 class OutOfRangeError(UserError):
-    """A value of the right type violates a condition of the setting (:class:`Holds`)."""
+    """A value has the right type, but violates a condition of its setting (:class:`Holds`)."""
 
 
 def build(cls: type[Built], values: object, where: str) -> Built:
-    """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
+    """Build an instance of the dataclass ``cls`` from plain values. Every key and type is checked.
 
-    ``where`` is the dotted key of ``values`` in error messages. Raises :class:`UserError`.
+    Args:
+        cls: The dataclass of the settings.
+        values: Dict from field name to value. Values are dicts, lists and scalars.
+        where: Dotted key of ``values`` in error messages.
+
+    Raises:
+        UserError: A key is unknown or missing, or a value is invalid.
     """
     if values is None:
         raise UserError("required, but not set", where)
@@ -116,6 +154,7 @@ def build(cls: type[Built], values: object, where: str) -> Built:
     kind: Any = cls
     hints = hints_of(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    # Hydra alone would accept a misspelled key, such as ``+method.temprature=3``.
     for key in values:
         if key not in fields:
             raise UserError(f"unknown setting{nearest(str(key), fields)}", _join(where, key))
@@ -135,7 +174,10 @@ def build(cls: type[Built], values: object, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Return the plain data from which :func:`build` creates ``value``, without fields that have the default None."""
+    """Return the plain data from which :func:`build` can create ``value``.
+
+    A field is left out if its value is None and None is also its default.
+    """
     if isinstance(value, list | tuple):
         return [content_of(part) for part in value]
     if isinstance(value, dict):
@@ -151,7 +193,15 @@ def content_of(value: Any) -> Any:
 
 
 def check_keys(values: object, where: str = "") -> None:
-    """Raise :class:`UserError` if a mapping in ``values`` has keys that are neither all strings nor all integers."""
+    """Check that the keys of each dict in ``values`` are either all strings or all integers.
+
+    Args:
+        values: Nested dicts and lists.
+        where: Dotted key of ``values`` in error messages.
+
+    Raises:
+        UserError: A dict has other keys.
+    """
     if isinstance(values, list):
         values = dict(enumerate(values))
     if not isinstance(values, dict):
@@ -159,7 +209,9 @@ def check_keys(values: object, where: str = "") -> None:
     kinds = set(map(type, values))
     for key, value in values.items():
         if kinds != {int} and not isinstance(key, str):
-            raise UserError(f"key {shorten(key)} is not a string. In YAML, quote numbers, yes and no", where)
+            raise UserError(
+                f"key {shorten(key)} is not a string. In YAML, put quotes around numbers, and around yes and no", where
+            )
         check_keys(value, _join(where, key))
 
 
@@ -244,7 +296,8 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         return str(value)  # a folder named 2
     right = isinstance(value, (int, float) if hint is float else hint)
     if not right or (isinstance(value, bool) and hint is not bool):
-        raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}", where)
+        quotes = ". In YAML, put quotes around yes and no" if hint is str and isinstance(value, bool) else ""
+        raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}{quotes}", where)
     if hint not in _MOST:
         return value
     if isinstance(value, float) and not math.isfinite(value):
@@ -256,7 +309,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
 
 
 def shorten(value: object) -> str:
-    """Return a value as text for a message: long numbers and lists are shortened."""
+    """Return the text of ``value`` for a message, shortened if it is long."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # str() has a limit
     text = repr(value)
@@ -268,19 +321,25 @@ class _Rule(UserError):
 
 
 def require(holds: bool, key: str, text: str) -> None:
-    """Raise an error with ``key`` and ``text`` unless ``holds``. Call this in the ``__post_init__`` of settings."""
+    """Check a condition in the ``__post_init__`` of settings.
+
+    Args:
+        holds: Whether the condition is true. If not, an error is raised.
+        key: The setting that the error names.
+        text: The message of the error.
+    """
     if not holds:
         raise _Rule(text, key)
 
 
 def digest(value: object, length: int = 16) -> str:
-    """Return the first ``length`` hex digits of the sha256 of plain data (JSON with sorted keys)."""
+    """Return the first ``length`` hex digits of the SHA-256 digest of ``value`` as JSON text with sorted keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def by_key(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
-    """Return a dict from each key in ``pairs`` to the list of its values, in the order of ``pairs``."""
+    """Group pairs by key: return a dict from each key to the list of its values, in the order of ``pairs``."""
     values: dict[_Key, list[_Value]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
@@ -288,7 +347,10 @@ def by_key(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
 
 
 def dotted_leaves(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values except mappings and lists. The key of a list item is its number."""
+    """Yield (dotted key, value) for each scalar in nested dicts and lists.
+
+    The key of a list item is its index, counted from 0. All dotted keys begin with the argument ``key``.
+    """
     if isinstance(value, list):
         value = dict(enumerate(value))
     if isinstance(value, dict):
@@ -299,5 +361,5 @@ def dotted_leaves(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def without(values: Config, *keys: str) -> Config:
-    """Return a copy of ``values`` without ``keys``."""
+    """Return a copy of the dict ``values`` without the given ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}

@@ -1,1 +1,1 @@
-"""Tasks: labeled texts and images from files, the hub, or embedded sources, with their splits and client partitions."""
+"""Tasks: labeled texts and images from files, the Hugging Face hub or built-in data, with splits and partitions."""

@@ -1,6 +1,6 @@
-"""The data folder ``paths.data_dir``.
+"""Access to the data folder ``paths.data_dir``.
 
-Every data file is opened through this module, which verifies the file's checksum and records the file.
+All data files are opened through this module. It verifies checksums and records fingerprints (:class:`Opened`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ CHECKSUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """The data folder ``paths.data_dir`` while one task is loaded.
+    """The data folder ``paths.data_dir``, with a record of the files that one task reads.
 
-    ``checksums``: path -> sha256 listed in ``SHA256SUMS``. ``opened``: path -> the fingerprint of a file that was read,
-    or that was searched but not found.
+    Attributes:
+        root: Path of the data folder.
+        checksums: Dict from the path of a file to its sha256 in ``SHA256SUMS``.
+        opened: Dict from the path of a file to its fingerprint, for files that were read or found to be missing.
     """
 
     root: Path
@@ -36,24 +38,24 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """Return the fingerprints of all files that were read, or were searched but not found, so far."""
+        """Return the fingerprints of the files that were read or found to be missing so far."""
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry`` (a file or folder named in the settings), to pass to the other methods."""
+        """Return the path of ``entry``, a file or folder named in the settings."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
-        """Return ``path`` relative to the folder, with forward slashes. A path outside the folder stays unchanged."""
+        """Return ``path`` as text, relative to the data folder. A path outside the data folder is not shortened."""
         if path.is_relative_to(self.root):
             path = path.relative_to(self.root)
         return path.as_posix()
 
     def check(self, path: Path) -> None:
-        """Record the file ``path`` and verify its checksum.
+        """Record the fingerprint of the file ``path``, and verify the file's checksum.
 
         Raises:
-            UserError: The checksum differs from the one listed in ``SHA256SUMS``.
+            UserError: The file's checksum differs from that in ``SHA256SUMS``.
         """
         short = self.short(path)
         if short not in self.opened:
@@ -61,23 +63,31 @@ class DataFolder:
             self._check(path, self.opened[short])
 
     def file(self, path: Path) -> Path:
-        """Check and return ``path``. Raises :class:`UserError` if ``path`` is not a file or the checksum is wrong."""
+        """Return ``path`` after checking that it is a file, and that the file's checksum is correct.
+
+        Raises:
+            UserError: ``path`` is not a file, or the checksum of the file is wrong.
+        """
         if not path.is_file():
             raise UserError("expected a file, got a folder" if path.is_dir() else "file not found", path)
         self.check(path)
         return path
 
     def absent(self, path: Path) -> None:
-        """Record that ``path`` was not found."""
+        """Record that the file ``path`` was not found."""
         self.opened[self.short(path)] = fingerprints.absent(self.short(path))
 
     def contents(
         self, folder: Path, pattern: str, accept: Callable[[Path], None] = lambda path: None
     ) -> Iterator[tuple[Path, bytes]]:
-        """Yield the path and bytes of each file below ``folder`` that matches ``pattern``, in sorted order.
+        """Yield the path and content of each file below ``folder`` that matches ``pattern``, sorted by name.
 
-        All these files are recorded as one entry. ``accept(path)`` is called before each file is read, and may raise an
-        error to refuse the file.
+        One common fingerprint is recorded for all these files.
+
+        Args:
+            folder: The folder.
+            pattern: Pattern of paths relative to the folder.
+            accept: Function that is called with the path of each file before the file is read. It may raise an error.
         """
         parts = []
         for name in fingerprints.members(folder, pattern):
@@ -126,7 +136,7 @@ def open_folder(root: Path | None) -> DataFolder:
 
 @contextlib.contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Inside the block, raise :class:`UserError` if reading ``path`` (plain or compressed by gzip) fails."""
+    """Context manager: errors of reading or decompressing the file ``path`` become :class:`UserError`."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
@@ -136,7 +146,7 @@ def file_errors(path: Path) -> Iterator[None]:
 
 
 def open_unpacked(path: Path) -> BinaryIO:
-    """Open ``path`` for reading bytes, and decompress the content if its first two bytes identify gzip."""
+    """Open the file ``path`` for reading bytes. The content of a gzip file is decompressed."""
     with path.open("rb") as raw:
         if raw.read(2) == b"\x1f\x8b":
             return gzip.open(path, "rb")
@@ -144,7 +154,10 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Return the files and folders of ``local`` that do not exist below ``root``. Entries may point into zip files."""
+    """Return the files and folders in the settings ``local`` that do not exist below ``root``.
+
+    For a path inside a zip file, only the zip file must exist.
+    """
     missing = []
     for entry in dict.fromkeys([*local.train, *local.test]):
         if not any((root / path).exists() for path in (entry, *archives(entry))):
@@ -153,7 +166,10 @@ def missing_entries(local: ImageFiles, root: Path) -> list[str]:
 
 
 def archives(entry: str) -> list[str]:
-    """Return a list with the zip file in the path ``entry``: ``DIR/a.zip`` for ``DIR/a.zip/train``; or []."""
+    """If ``entry`` is a path inside a zip file, return a list with the zip file; otherwise [].
+
+    For example, ``DIR/a.zip/train`` gives ``["DIR/a.zip"]``.
+    """
     head, zip_end, _ = entry.partition(".zip/")
     if not zip_end:
         return []

@@ -1,7 +1,4 @@
-"""Numbers of examples by class and party.
-
-The numbers reveal clients whose examples all have the same class, and truncated files.
-"""
+"""Counts of examples by class and party."""
 
 from __future__ import annotations
 
@@ -27,10 +24,11 @@ class Counts:
 
     Attributes:
         called: The word for parties in messages: "data sets" or "clients".
-        classes: Names of the classes.
-        parties: Party name -> split -> int64 array of shape [C + 1]: the number of examples of each of C classes, then
-            the number of unlabeled examples.
-        same_classes: Whether all parties have the same classes. Parties that are different image data sets do not.
+        classes: Names of the C classes.
+        parties: Dict from the name of a party to a dict from split to counts. The counts are int64 of shape [C + 1]:
+            one for each class, then one for unlabeled examples.
+        same_classes: Whether all parties have the same classes. This is false if the parties are different image data
+            sets.
     """
 
     called: str
@@ -39,7 +37,10 @@ class Counts:
     same_classes: bool = True
 
     def record(self) -> dict[str, Any]:
-        """Return the counts for ``result.json``: the number of examples of each class, per party and split."""
+        """Return the counts in the form of ``result.json``.
+
+        With more than 1000 parties, the counts are summed over all parties.
+        """
         parties = self.parties
         if len(parties) > MAX_RECORDED:
             totals = {}
@@ -57,10 +58,10 @@ class Counts:
         return record
 
     def warnings(self, batch: int | None = None) -> list[str]:
-        """Return warnings about parties with too few training examples.
+        """Return at most two warnings about the parties' training examples.
 
-        One warning is about parties whose examples all have the same class. Another is about parties with fewer
-        examples than there are classes, or fewer than ``batch``, the batch size.
+        One is about parties with examples of only one class. The other is about parties with fewer examples than
+        classes, or fewer than the batch size ``batch``.
         """
         least = max(batch or 0, len(self.classes) if self.same_classes else 0)
         one_class = {}
@@ -80,8 +81,8 @@ class Counts:
             lines.append(self._warning(one_class, name, of, f"{what} of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
-            than = f"a batch of {batch}" if batch == least else f"the {least} classes"
-            lines.append(self._warning(few, name, str(few[name]), f"fewer training examples than {than}"))
+            than = f"a batch of {batch}" if batch == least else f"the number of classes, {least}"
+            lines.append(self._warning(few, name, f"{few[name]} examples", f"fewer training examples than {than}"))
         return lines
 
     def _warning(self, parties: Collection[str], name: str, of: str, what: str) -> str:
@@ -90,7 +91,10 @@ class Counts:
         return f"warning: {len(parties)} of {len(self.parties)} {self.called} have {what}, such as {name} ({of})"
 
     def lines(self) -> list[str]:
-        """Return lines for the terminal: one per party and split, or one per split if there are many parties."""
+        """Return the counts as lines of text, one per party and split.
+
+        With more than 12 parties, there is one line per split.
+        """
         if len(self.parties) > MAX_LISTED:
             return [self._summary(split) for split in next(iter(self.parties.values()))]
         lines = []
@@ -121,7 +125,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Count the examples of each class, per data set and split. Examples of the transfer set count as unlabeled."""
+    """Count the examples of each class, per data set and split. All examples of the transfer set count as unlabeled."""
     names = task.labels.names
     parties = {}
     for name, data in task.datasets.items():
@@ -145,7 +149,7 @@ def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) 
 
 
 def of_all_images(task: ImageTask) -> Counts:
-    """Count the images of each class, per split (train, test), for a run without clients."""
+    """Count the images of each class, per split (train, test). All images belong to one party."""
     return of_images(task, Partition(["all images"], [np.arange(len(task.train))], [np.arange(len(task.test))]))
 
 

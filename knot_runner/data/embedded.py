@@ -1,8 +1,7 @@
-"""Generated texts, which need no files or network.
+"""Generated texts. They need no files and no network, but do not replace real data.
 
-The texts follow a small grammar and do not replace real data. Each party has its own domain and label shares (non-IID
-in words and in labels). An informative word belongs either to one domain or to all domains. Neighboring labels overlap,
-so no model reaches a score of 1.
+Each party has its own domain and its own label proportions, so the parties are non-IID in words and in labels. Some
+texts contain words of another label, so no model reaches a score of 1.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ VOCABULARIES = {"sentiment": (words.SENTIMENT, 5), "emotion": (words.EMOTION, 5)
 
 
 def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[str, Examples]:
-    """Generate data set ``name``; return its splits train, valid and, except for a transfer set, test.
+    """Return the generated splits of a data set: train, valid and test. A transfer set has no test split.
 
-    ``task.split`` determines the sizes of the splits. Sampling is seeded by data set, split and ``embedded.seed``, so
-    it is the same in every process.
+    The same settings always give the same texts.
 
     Raises:
-        UserError: The settings do not fit the vocabulary.
+        UserError: The domain is unknown, the number of labels or label shares is wrong, or a split would be empty.
     """
     source = data.embedded
     where = f"task.datasets.{name}.embedded"
@@ -45,13 +43,13 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
         )
     for key, values in (("task.labels.names", settings.labels.names), (f"{where}.shares", source.shares)):
         if len(values) != count:
-            raise UserError(f"expected {count} shares, one per {settings.kind} label, got {len(values)}", key)
+            raise UserError(f"expected {count} shares (one per {settings.kind} label), got {len(values)}", key)
     splits = {}
     for split, size in split_sizes(source.rows, settings.split).items():
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
-            raise UserError(f"{source.rows} rows are too few for the {split} split. Use more rows", f"{where}.rows")
+            raise UserError(f"{source.rows} rows are too few for the split {split!r}. Use more rows", f"{where}.rows")
         key = f"{name}/{split}/{source.domain}/{source.seed}"
         counts = tuple(label_counts(size, source.shares))
         splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)
@@ -59,14 +57,17 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Divide ``rows`` by the shares in ``split``; return the numbers of rows in train, valid and test."""
+    """Return the number of rows in train, valid and test if ``rows`` rows are divided as in ``split``."""
     valid = round(rows * split.valid)
     test = round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the number of rows per label when ``size`` rows are divided by ``shares`` (largest remainders)."""
+    """Return the number of rows of each label if ``size`` rows are divided in the proportions ``shares``.
+
+    Numbers are rounded by the method of largest remainders.
+    """
     return largest_remainders(size * np.array(shares), size).tolist()
 
 

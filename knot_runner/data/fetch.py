@@ -1,6 +1,7 @@
-"""Data file downloads, which resume after an interruption and are verified against the published size and digest.
+"""Downloads of data files.
 
-An incomplete file is called ``NAME.part``, and the next command resumes the download from that file.
+Each downloaded file is checked against its published size and digest. An interrupted download leaves a file
+``NAME.part``, from which the next command resumes.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ Told = Callable[[int, int], None]
 
 
 class FetchError(UserError):
-    """A failed download. The user's input is not at fault, and repeating the command resumes the download."""
+    """A download failed. Repeating the command resumes the download."""
 
     exit_code = 1
 
 
 def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileState:
-    """Compare ``path`` with the published ``file`` by size and, if ``look_inside``, by digest; return the state."""
+    """Return the state of the local file ``path``, compared with the published ``file``.
+
+    The sizes are compared and, if ``look_inside`` is true, also the digests.
+    """
     if not path.exists():
         return "absent"
     if not path.is_file() or (file.size is None and file.sha256 is None):
@@ -49,7 +53,10 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile, look_inside: bool = True) -> str:
-    """Return a text on how ``path`` differs from the published ``file``, compared as in :func:`file_state`; or ""."""
+    """Return how the file ``path`` differs from the published ``file``, as text; "" if it does not differ.
+
+    The sizes are compared and, if ``look_inside`` is true, also the digests.
+    """
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
@@ -74,10 +81,15 @@ def place_of(root: Path, file: DataFile) -> Path:
 
 
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
-    """Download ``file`` to its path below ``root`` unless it exists. Return whether the file was downloaded.
+    """Download ``file`` to its path below ``root`` if nothing exists there. Return whether the file was downloaded.
 
-    If two processes download the same file, the second waits and then finds the finished file. An existing file with
-    other content is not changed.
+    If several processes need the same file, one downloads it, and the others wait.
+
+    Args:
+        root: The folder of data files.
+        file: The published file.
+        addresses: URLs of the file. They are tried in order.
+        progress: Function that shows the progress.
 
     Raises:
         FetchError: No address serves the file, or the existing file has other content.
@@ -93,7 +105,7 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
         if state == "other":
             raise FetchError(
                 f"differs from the published file ({wrong_content(target, file)}). "
-                "To download the published file, move this one away",
+                "To download the published file, move the existing file away",
                 target,
             )
         part = target.with_name(target.name + PART)

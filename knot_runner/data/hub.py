@@ -1,6 +1,6 @@
-"""Texts and images from the Hugging Face hub, at a fixed revision.
+"""Texts and images from the Hugging Face hub, at the revision in the settings.
 
-With ``HF_HUB_OFFLINE=1``, only the cache is used.
+With ``HF_HUB_OFFLINE=1``, only the local cache of the hub is used.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from knot_runner.util.errors import UserError, nearest
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
     """Return one split of a data set on the Hugging Face hub.
 
-    ``notes`` receives a warning if ``source`` names a branch, because a branch's content may change.
+    If the revision of ``source`` is a branch, a warning is appended to ``notes``, because a branch may change.
 
     Raises:
-        UserError: The split cannot be loaded. The message begins with the setting ``where`` and gives the hub's
-            reason.
+        UserError: The split cannot be loaded. The message begins with ``where`` and states the hub's reason.
     """
     import datasets  # takes a second to import, and only this source needs it
 
@@ -46,9 +45,9 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
-    """Read data set ``name`` from the hub; return a dict from split to the tables of this split.
+    """Read the data set ``name`` from the hub. Return a dict from split to a list of tables.
 
-    The splits are train, valid, test, pool and heldout. ``notes`` receives warnings.
+    A split is train, valid, test, pool or heldout. Warnings are appended to ``notes``.
 
     Raises:
         UserError: The hub or the data set cannot be read.
@@ -67,7 +66,7 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
-    """Read an image task from the hub: the images (uint8) and, if ``task.hub.user`` is set, the writers' names.
+    """Return the images of an image task from the hub, as uint8. If ``task.hub.user`` is set, include their writers.
 
     Raises:
         UserError: The hub or the data set cannot be read.
@@ -77,7 +76,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
         raise UserError("required by task.source=hub, but not set", "task.hub")
     if set(source.splits) not in ({"train"}, {"train", "test"}):
         raise UserError(
-            f"expected train, or train and test, got {', '.join(source.splits) or 'nothing'}", "task.hub.splits"
+            f"expected 'train', or 'train' and 'test', got {', '.join(source.splits) or 'nothing'}", "task.hub.splits"
         )
     numbers = {}
     parts = {}

@@ -1,4 +1,4 @@
-"""Load a text task: read the data sets, map labels, split the texts and check them before training."""
+"""Load a text task: read the data sets, map labels, and divide the texts into splits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from knot_runner.util.errors import UserError
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
-    """Return the task's data sets from ``settings.source``.
+    """Return the text task that ``settings`` describes. Equal settings and files give equal tasks.
 
-    ``data_root``: the folder of ``local`` sources. Equal settings and files give equal tasks.
+    Args:
+        settings: Settings of the task.
+        data_root: The data folder, or None. It is needed only if ``settings.source`` is ``local``.
 
     Raises:
         UserError: The data cannot be loaded. The message names the key, or the file and line.
@@ -38,14 +40,18 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
         if "test" in parts:
             task.notes.extend(repeated_note(name, parts["train"], parts["test"]))
     if not any(data.role == "local" for data in task.datasets.values()):
-        raise UserError(f"all local data sets of {settings.name} are missing", "task.datasets")
+        raise UserError(f"all local data sets of task {settings.name} are missing", "task.datasets")
     if folder is not None:
         task.files.extend(folder.files)
     return task
 
 
 def check_text_files(settings: TaskSettings, data_root: Path | None) -> None:
-    """Raise the same :class:`UserError` as :func:`load_task` if a source or file is missing; read no file."""
+    """Check that the sources and files of a text task exist, without reading any file.
+
+    Raises:
+        UserError: A source or file is missing.
+    """
     folder = open_folder(data_root) if settings.source == "local" else None
     for name in settings.datasets:
         source = _checked_source(settings, name)
@@ -63,10 +69,10 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:
-            task.notes.append(f"{name}: left out, missing files: {', '.join(absent)}")
+            task.notes.append(f"{name}: left out, since these files are missing: {', '.join(absent)}")
             return {}
         if absent:
-            task.notes.append(f"{name}: read without missing files: {', '.join(absent)}")
+            task.notes.append(f"{name}: read without these missing files: {', '.join(absent)}")
         tables = {}
         for split, listed in files.items():
             tables[split] = [_table(source, folder, file) for file in listed]
@@ -125,9 +131,9 @@ def _files_there(
         role = settings.datasets[name].role
         first = required[0]
         if not is_whole:
-            remedy = f"Other files of {name} exist. To read {name} without this one, use task.missing=[{first}]"
+            remedy = f"Other files of data set {name} exist. To read it without this file, use task.missing=[{first}]"
         elif role == "local":
-            remedy = f"To run without {name}, use task.missing=[{name}]"
+            remedy = f"To run without data set {name}, use task.missing=[{name}]"
         else:
             remedy = f"The data set with role={role} is required"
         raise UserError(f"file not found (task.datasets.{name}.local.files). {remedy}", absent[first][0])

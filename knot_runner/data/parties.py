@@ -1,7 +1,7 @@
-"""The data of the parties of a distillation.
+"""The data of each party in a distillation.
 
-In KNOT, the images are divided among clients with local models, the server with the global model, and a transfer set.
-In a distillation on one pool, the student and the teachers use all examples of a task, and the student may see only
+In KNOT, the images of a task are divided among clients with local models, the server with the global model, and the
+transfer set. In ``method=distill``, the student and all teachers have the same examples, but the student may see only
 some labels.
 """
 
@@ -27,12 +27,15 @@ TRANSFER = "transfer"
 
 
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
-    """Divide the images of ``task`` among the server, the transfer set and the clients; return these parties.
+    """Divide the images of a task among the server, the transfer set and the clients. Return a task with these parties.
 
-    ``seed`` determines all random draws.
-    The server's images and the transfer set are sampled from all training images, stratified by class; the transfer set
-    may also be another data set (``task.transfer``). ``partition`` divides the remaining images among the clients. The
-    server's test set consists of all test images.
+    Args:
+        task: The image task. All of its test images become the server's test set.
+        partition: Settings of the partition that divides the clients' part of the training images.
+        shares: Fractions of the training images for the server and the transfer set, and fraction of each party's
+            images for validation. If ``shares.transfer`` is None, the transfer set is the other data set
+            ``task.transfer``.
+        seed: Seed of the random draws.
 
     Raises:
         UserError: A party would have too few images.
@@ -61,9 +64,12 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divide N training examples between clients and transfer set; return the rows of both, ascending.
+    """Divide training examples into a part for the clients and a transfer set. Return the sorted row numbers of both.
 
-    The transfer set gets the share ``share`` of the examples, stratified by class; ``labels`` has shape [N].
+    Args:
+        labels: Class of each of N examples. The draw is stratified by class.
+        share: Fraction of the examples for the transfer set.
+        seed: Seed of the draw.
 
     Raises:
         UserError: There are too few examples.
@@ -72,9 +78,9 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
 
 
 def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
-    """Return the images of the server, the transfer set and the clients.
+    """Return three groups of images: for the server, for the transfer set, and for the clients.
 
-    If ``shares.transfer`` is None, the transfer set is ``task.transfer``, another data set.
+    If ``shares.transfer`` is None, the transfer set is the other data set ``task.transfer``.
 
     Raises:
         UserError: There are too few images.
@@ -109,15 +115,16 @@ STUDENT = "student"
 
 
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
-    """Return the student and every teacher of ``config`` as parties, each with all examples of ``task``.
+    """Return a task whose parties are the student and all teachers, with the same training examples.
 
-    Teachers see all labels of the training examples. The student sees the labels of a stratified share
-    ``config.labeled``; its other labels are -1. All parties select epochs on the same validation split. For images,
-    this split is a stratified share ``config.valid`` of the training images; if ``config.valid`` is None, there is no
-    validation split. Only the student has a test split. ``seed`` determines which examples a share contains.
+    Teachers see all labels of the training examples. The student sees a stratified fraction ``config.labeled`` of them;
+    its other labels are -1. Only the student has a test split.
+
+    All parties have the same validation split. For images, it is a stratified fraction ``config.valid`` of the training
+    images. If ``config.valid`` is None, images have no validation split.
 
     Raises:
-        UserError: A share leaves too few examples.
+        UserError: A fraction leaves too few examples.
     """
     rows = {}
     splits = {}

@@ -1,4 +1,4 @@
-"""A text task as one pool of labeled examples, which a partition divides among clients like images."""
+"""Pool of all labeled examples of a text task. A partition divides the pool among clients, as it divides images."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ CALLED = {"user": ("data set", "data sets")}
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """All labeled texts of a task. Partition functions also accept this in place of an ``ImageTask``.
-
-    The pool excludes the transfer set, which has no labels, and the validation parts.
-    """
+    """The labeled texts of a task, without validation splits. Partition functions accept it like an ``ImageTask``."""
 
     name: str
     classes: list[str]
@@ -41,13 +38,13 @@ class TextPool:
 
 
 def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
-    """Return the pool of all local and global data sets of ``task`` with a test split, in the task's order.
+    """Return the pool of all data sets in ``task`` that are labeled and have a test split.
 
     Args:
         task: The loaded text task.
-        by: The kind of client (``partition.by``): ``user`` (a data set), or a kind in ``Examples.clients``. A speaker
-            can have texts in several splits of a data set. A dialogue occurs in one file only, so with
-            ``by="dialogue"`` test texts belong to no client.
+        by: The kind of client (``partition.by``). For ``user``, each data set is a client. Other kinds are keys of
+            ``Examples.clients``, such as ``speaker`` and ``dialogue``. For ``dialogue``, the test texts belong to no
+            client, because a dialogue has either training or test texts.
     """
     train = pooled_split(task, "train")
     test = pooled_split(task, "test")
@@ -70,12 +67,15 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
 
 
 def labeled_sets(task: PartyTask) -> list[str]:
-    """Return the names of the local and global data sets of ``task`` with a test split, in the task's order."""
+    """Return the names of the data sets in ``task`` that are labeled and have a test split."""
     return [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
 
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
-    """Return one split of all labeled data sets of ``task``, concatenated; the user of a text is the data set."""
+    """Return one split of all labeled data sets in ``task``, concatenated.
+
+    In the result, ``users`` holds the position of each text's data set in :func:`labeled_sets`.
+    """
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     texts = list[str]()
     pairs = list[str]()

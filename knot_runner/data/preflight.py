@@ -1,4 +1,4 @@
-"""Checks that the files of a run's data exist, without reading them, before the first job of a sweep."""
+"""Check that all data files of the runs exist, before the first job starts. The files are not read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from knot_runner.util.errors import UserError
 
 
 def missing_data(settings: Settings) -> str | None:
-    """Return one line on why a run's data cannot be read, with the key or the file; None if nothing is missing.
+    """Return a one-line error message if data of a run are missing; None if nothing is missing.
 
-    The contents of files, the hub, and entries for a plug-in's reader are not checked.
+    The message names the key or the file. Data on the hub and files that a plug-in reads are not checked.
     """
     transfer = settings.transfer
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
@@ -61,10 +61,9 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
-    """Return one line on the missing data of ``jobs``, given by their settings; None if no file is missing.
+    """Return a one-line error message if data of some jobs are missing; None if nothing is missing.
 
-    The line states the number of jobs without data and the command that lists the data. Jobs with the same task and
-    folder are checked once.
+    The argument ``jobs`` holds the settings of each job. The message names the command that lists the needed files.
     """
     jobs = list(jobs)
     seen = {}

@@ -1,6 +1,6 @@
-"""Readers for text files: CSV, JSON lines and DailyDialog, plain or compressed by gzip, row by row.
+"""Readers of text data files: CSV, JSON lines and DailyDialog, plain or compressed with gzip.
 
-A file that is truncated, damaged or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
+If a file is truncated, damaged or not UTF-8, the readers raise :class:`UserError` with the file's name and the line.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each line. The text keeps its line end, and a byte order mark is removed.
+    """Yield the number and text of each line in the file ``path``.
 
-    Raises :class:`UserError` for an empty file.
+    Lines are counted from 1. The text keeps its line end, and a byte order mark is removed.
+
+    Raises:
+        UserError: The file is empty, or is not a UTF-8 text file.
     """
     number = 0
     try:
@@ -47,7 +50,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield rows of a CSV file with a header line. Every row must have as many fields as the header."""
+    """Yield (line number, dict from column to text) for each row of a CSV file.
+
+    The first line has the names of the columns. Every row must have the same number of fields.
+    """
     last = ""
 
     def lines() -> Iterator[str]:
@@ -80,7 +86,7 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, dict[str, 
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
-    """Yield objects of a JSON-lines file. Blank lines are skipped."""
+    """Yield (line number, JSON object) for each line of a JSON-lines file. Blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -91,7 +97,7 @@ def parse_object(where: str, text: str | bytes) -> dict[str, Any]:
     """Return the JSON object in ``text``.
 
     Raises:
-        UserError: The text is not a JSON object. The message names ``where``.
+        UserError: The text is not a JSON object. The message begins with ``where``.
     """
     try:
         content = json.loads(text)
@@ -104,15 +110,21 @@ def parse_object(where: str, text: str | bytes) -> dict[str, Any]:
 
 
 def emotion_file(path: Path) -> Path:
-    """Return the emotion label file for a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """Return the path of the emotion labels for ``path``, a text file of DailyDialog.
+
+    For example, ``dialogues_X.txt`` gives ``dialogues_emotion_X.txt``.
+    """
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
 def read_dailydialog(path: Path) -> Iterator[FileRecord]:
-    """Yield the utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion label file.
+    """Yield (line number, dict from column to value) for each utterance in ``path``, a text file of DailyDialog.
 
-    Each line is a dialogue, and ``__eou__`` ends each utterance. Raises :class:`UserError` if the two files do not
-    match.
+    Each line of the text file is a dialogue, in which ``__eou__`` ends each utterance. The columns are ``text``,
+    ``label`` and ``dialogue``. The labels come from a second file (:func:`emotion_file`).
+
+    Raises:
+        UserError: The second file does not match the text file.
     """
     other = emotion_file(path)
     for (number, line), (matching, labels) in zip_longest(read_lines(path), read_lines(other), fillvalue=(0, "")):
@@ -128,14 +140,21 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
         marks = labels.split()
         if len(marks) != len(utterances):
             raise UserError(
-                f"line {number} has {len(utterances)} utterances, but {len(marks)} emotions in {other.name}", path
+                f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in the same line of "
+                f"{other.name}",
+                path,
             )
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
 
 
 def checked_text_reader(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
-    """Return a plug-in's ``reader`` with a check of its records. ``where`` names the reader in messages."""
+    """Return a function that calls a plug-in's text reader and checks every record.
+
+    Args:
+        where: Name of the reader in error messages.
+        reader: The reader.
+    """
 
     @functools.wraps(reader)
     def read(*arguments: Any, **options: Any) -> Iterator[FileRecord]:

@@ -1,4 +1,4 @@
-"""Convert file records to examples: select columns, add dialogue contexts, and map labels."""
+"""Conversion of file records to examples: select columns, add dialogue contexts, and map labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ CONTEXT_MARK = " [SEP] "
 
 @dataclass(slots=True)
 class TextRow:
-    """A row of a data file: the texts, and the raw ``label`` as text (None if the data set has no label column)."""
+    """A row of a data file: one or two texts, and the label as written in the file.
+
+    ``label`` is None if the data set has no label column.
+    """
 
     line: int
     text: str
@@ -35,17 +38,19 @@ class TextRow:
 
     @property
     def dialogue(self) -> str | None:
-        """Return the row's dialogue, or None."""
+        """Return the name of the row's dialogue, or None."""
         return self.clients.get("dialogue")
 
 
 @dataclass
 class TextTable:
-    """The rows of one file (or hub split), in order.
+    """The rows of one file, or of one split on the hub, in order.
 
     Attributes:
-        dropped: The number of rows without text, which are excluded.
-        read: The number of all rows in the file, including rows that ``where`` filters out.
+        source: The file or split.
+        rows: The rows that have text.
+        dropped: The number of rows without text.
+        read: The number of all rows in the file.
         restarts: The number of dialogues that reuse the id of an earlier dialogue.
     """
 
@@ -63,10 +68,17 @@ def read_table(
     where: Mapping[str, object],
     expected: int | None = None,
 ) -> TextTable:
-    """Return the ``columns`` of the records that match ``where``. Rows without text are dropped and counted.
+    """Return a table of the records that match a condition and have text.
+
+    Args:
+        source: Name of the file or split in messages.
+        records: The records of the file.
+        columns: The columns to read.
+        where: The condition: a dict from the name of a column to its allowed value, or to a list of allowed values.
+        expected: Number of records that the file must have; None for any number.
 
     Raises:
-        UserError: A column exists in no record, no row is left, or the number of all rows differs from ``expected``.
+        UserError: A column exists in no record, no row is left, or the number of records differs from ``expected``.
     """
     unseen = {columns.text, *filter(None, (columns.pair, columns.label)), *where, *listed(columns.dialogue)}
     allowed = {}
@@ -105,7 +117,7 @@ def read_table(
 
 
 def listed(column: str | list[str] | None) -> list[str]:
-    """Return the columns that a setting names: one column, several, or none."""
+    """Return the setting ``column`` as a list of column names. Its value is one name, a list of names, or None."""
     if column is None:
         return []
     return column if isinstance(column, list) else [column]
@@ -153,9 +165,9 @@ def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str |
 
 
 def identity(value: object) -> str | None:
-    """Return ``value`` (a dialogue, speaker or filter value) as text for comparisons, in the form of :func:`raw_label`.
+    """Return the id of a dialogue or speaker as text, so that ids can be compared; None for a missing value.
 
-    Return None for a missing value: null, NaN or a blank.
+    Null, NaN and blanks are missing values. The text has the form of :func:`raw_label`.
     """
     return None if _is_missing(value) else raw_label(value) or None
 
@@ -174,18 +186,18 @@ def _text(source: str, line: int, record: Mapping[str, object], column: str | No
 
 
 def raw_label(value: object) -> str:
-    """Return a raw label in the form used by settings: without surrounding blanks, null -> "None".
+    """Return a label from a data file as text, in the form in which settings name labels.
 
-    An integer label has one form, because pandas writes 5 as 5.0 in a column with missing values: 5.0 and "5.0" -> "5".
-    Other texts are unchanged: "v5.0", "gpt-4.0".
+    Surrounding blanks are removed, and null becomes "None". The numbers 5 and 5.0 and the text "5.0" all become "5".
     """
     if isinstance(value, float) and value.is_integer():  # also 1e16, which str writes in exponent form
         value = int(value)
+    # An integer label needs one form: pandas writes 5 as 5.0 if the column has missing values.
     return re.sub(r"^([+-]?\d+)\.0+$", r"\1", str(value).strip())
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Return the text of each row, followed by up to ``previous`` earlier texts of the same dialogue.
+    """Return the text of each row, followed by at most ``previous`` earlier texts of the same dialogue.
 
     The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """
@@ -201,12 +213,19 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
 
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
-    """Return the rows of all tables, concatenated and labeled according to ``task.datasets.<name>``.
+    """Return the rows of all ``tables`` as examples.
 
-    Contexts are built before rows are dropped.
+    Args:
+        tables: The tables.
+        name: Name of the data set.
+        data: Settings of the data set. ``data.labels`` maps labels in the files to labels of the task. Rows with a
+            label in ``data.drop`` are left out, but are still context of later rows.
+        labels: Labels of the task.
+        context: Largest number of earlier texts of the dialogue that are appended to each text.
 
     Raises:
-        UserError: A raw label is in neither ``labels`` nor ``drop``. The message names the file, line and label.
+        UserError: The label of a row is in neither ``data.labels`` nor ``data.drop``. The message names the file, line
+            and label.
     """
     texts = []
     pairs = []
@@ -246,7 +265,11 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
 
 
 def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
-    """Check that all raw labels map to labels of the task, and that no mapped raw label is also in ``drop``."""
+    """Check the settings that map labels in the files of a data set to labels of the task.
+
+    Raises:
+        UserError: ``data.labels`` maps to a label that the task does not have, or maps a label in ``data.drop``.
+    """
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
@@ -256,9 +279,9 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield notes on data set ``name``: on rows without text, missing dialogue ids and repeated dialogue ids.
+    """Yield notes on rows without text, rows without a dialogue id, and repeated dialogue ids.
 
-    A file that is read twice counts once.
+    ``name``: name of the data set.
     """
     files = {table.source: table for table in tables}.values()
     if dropped := sum(table.dropped for table in files):
@@ -268,7 +291,7 @@ def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
         yield f"{name}: {counted(without, 'row')} without a dialogue id are used without context"
     if restarts := sum(table.restarts for table in files):
         yield (
-            f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier one, counted as separate dialogues. If "
-            "ids restart, add the columns that tell them apart to columns.dialogue. If rows of a dialogue are apart in "
-            "the file, sort it"
+            f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier dialogue, counted as separate "
+            "dialogues. If ids restart, add the columns that distinguish the dialogues to columns.dialogue. If the "
+            "rows of a dialogue are not consecutive, sort the file"
         )

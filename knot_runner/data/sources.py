@@ -1,4 +1,4 @@
-"""The data set descriptions: one file ``conf/data/NAME.yaml`` per data set, also in a user's ``--config-dir``."""
+"""Descriptions of data sets: one file ``data/NAME.yaml`` each, in ``conf/`` or in a user's ``--config-dir``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set, or a folder that is created from other files. ``path`` is relative to ``paths.data_dir``.
+    """A file of a data set, or a folder that is created from other files.
 
-    ``size`` (bytes) and ``sha256`` (hex) are the published values; None if unknown.
+    Attributes:
+        path: Path relative to ``paths.data_dir``.
+        size: Published size in bytes; None if unknown.
+        sha256: Published sha256 as hex digits; None if unknown.
     """
 
     path: str
@@ -77,7 +80,10 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Return whether all, some or none of the data set's files (or their substitutes) exist below ``root``."""
+        """Return "present", "partly" or "absent" if all, some or none of the data set's files exist below ``root``.
+
+        The files in one list of ``instead`` can replace those in ``files``.
+        """
         if root is None:
             return "absent"
         state: Literal["partly", "absent"] = "absent"
@@ -91,7 +97,7 @@ class DataSet:
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """Return all data sets by name, sorted.
+    """Return a sorted dict from the name of each data set to the data set.
 
     Raises:
         UserError: A description file is invalid. The message names the file and the key.
@@ -115,12 +121,14 @@ def _read(path: Path) -> DataSet:
 
 
 def task_names(known: dict[str, DataSet]) -> set[str]:
-    """Return the names of the tasks that read the data sets ``known``."""
+    """Return the names of the tasks that read the given data sets."""
     return {task for data_set in known.values() for task in data_set.tasks}
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
-    """Return the data sets that ``names`` (data sets or tasks) select, or all data sets if ``names`` is empty.
+    """Return the data sets that ``names`` selects; all data sets if ``names`` is empty.
+
+    A name is that of a data set, or of a task. A task selects all data sets that it reads.
 
     Raises:
         UserError: A name is unknown.

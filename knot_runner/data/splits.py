@@ -1,4 +1,7 @@
-"""Stratified random splits, seeded and the same on every machine. Rows within a split stay in file order."""
+"""Random splits of data sets, stratified by label.
+
+For a given seed, the splits are the same on every machine. Rows within a split stay in file order.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,24 @@ LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def named_rng(name: str) -> np.random.Generator:
-    """Return a random generator for the draw ``name``, seeded by the first 64 bits of the name's sha256."""
+    """Return a random generator whose seed is the first 64 bits of the sha256 of ``name``."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Return two sorted arrays of rows, (kept, taken), where ``taken`` has the share ``share`` of all N rows.
+    """Divide N rows at random into two parts. Return the sorted row numbers of both parts: (kept, taken).
 
-    Rows are stratified by ``labels`` (int, shape [N]) as by scikit-learn's ``train_test_split``, which the public KNOT
-    code uses. A row whose label occurs only once is kept. If :func:`can_stratify` is false, the split is not
-    stratified.
+    The split is stratified by label in the same way as scikit-learn's ``train_test_split``, which the public KNOT code
+    uses. A row whose label occurs only once is kept. If :func:`can_stratify` is false, the split is not stratified.
+
+    Args:
+        labels: Label of each row, int of shape [N].
+        share: Fraction of the rows to take.
+        seed: Seed of the draw.
+        key: Key that the error message names.
 
     Raises:
-        UserError: There are too few rows. The message names ``key``.
+        UserError: There are too few rows.
     """
     count = len(labels)
     if can_stratify(labels, share):
@@ -39,12 +47,15 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"splitting {count} rows leaves one part empty. Use another share or more rows", key)
+        raise UserError(f"splitting {count} rows leaves one part empty. Use another share, or more rows", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Return whether both parts of a split have room for every label with at least two rows."""
+    """Return whether a split by the fraction ``share`` can be stratified by ``labels``.
+
+    Both parts must have room for one row of every label that occurs at least twice.
+    """
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -56,18 +67,19 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 
 
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
-    """Return a random ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
+    """Return a random fraction ``share`` of the row numbers from 0 to ``count`` - 1, sorted.
 
-    This function and :func:`stratified_rows` sample the same rows as scikit-learn's ``train_test_split``, as tests
-    verify. Importing scikit-learn would take longer than a short run, and another version may sample other rows.
+    The number of drawn rows is rounded up. scikit-learn's ``train_test_split`` draws the same rows.
     """
+    # Importing scikit-learn would take longer than a short run. Another version of it may draw other rows.
     return np.sort(np.random.RandomState(seed).permutation(count)[: int(np.ceil(share * count))])
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a random ``share`` of N rows like :func:`random_rows`, but stratified by ``labels``, of shape [N].
+    """Return a random fraction ``share`` of N row numbers, sorted. The draw is stratified by ``labels``, shape [N].
 
-    Both parts must have room for every label, and every label must have at least two rows.
+    The number of drawn rows is rounded up. Every label must have at least two rows. The drawn rows and the remaining
+    rows must both have room for every label. scikit-learn's ``train_test_split`` draws the same rows.
     """
     rng = np.random.RandomState(seed)
     known, counts = np.unique(labels, return_counts=True)
@@ -98,9 +110,9 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 
 
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
-    """Return the C non-negative numbers ``exact``, rounded to integers with the sum ``total``.
+    """Round the C non-negative numbers in ``exact`` to integers with the sum ``total``.
 
-    Entries with the largest remainders are rounded up. Of entries with equal remainders, earlier ones come first.
+    Numbers with the largest remainders are rounded up. Among equal remainders, earlier numbers are rounded up first.
     """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
@@ -108,7 +120,7 @@ def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
 
 
 def limit(examples: Rows, most: int, seed: int) -> Rows:
-    """Return a random sample of at most ``most`` rows, stratified by label (largest remainders), in file order."""
+    """Return a random sample of at most ``most`` rows of ``examples``, stratified by label, in file order."""
     if len(examples) <= most:
         return examples
     _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
@@ -119,28 +131,41 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """Check that ``names``, the splits in the files of a data set, are a layout in :data:`LAYOUTS`.
+    """Check that the splits in a data set's files form a combination in :data:`LAYOUTS`.
+
+    Args:
+        where: The setting that the error message names.
+        names: Names of the splits.
 
     Raises:
-        UserError: The splits match no layout.
+        UserError: The combination is not supported.
     """
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
         raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
     if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
         wrong = f"unsupported combination of splits: {', '.join(sorted(names))}" if names else "no files listed"
-        raise UserError(f"{wrong}. Use pool, train + heldout, or train with valid and test", where)
+        raise UserError(f"{wrong}. Use pool, train + heldout, or train + valid + test", where)
 
 
 def complete_splits(
     name: str, parts: dict[str, Examples], role: Role, split: SplitFile, notes: list[str]
 ) -> dict[str, Examples]:
-    """Return train, valid and (except for a transfer set) test of data set ``name``, from the splits in its files.
+    """Return the splits of a data set: train, valid and test. A transfer set has no test split.
 
-    Official splits are unchanged. ``pool`` is divided by the shares in ``split``, ``heldout`` is halved into valid and
-    test, and a missing split is taken from train. A transfer set given as a pool is divided in the same way; its
-    training texts are the 70% of KNOT's Table 1, and its test texts are unused. ``notes`` receives a line if some
-    labels are too rare for stratification.
+    A split ``pool`` is divided into train, valid and test in the proportions of ``split``. A split ``heldout`` is
+    halved into valid and test. The splits train, valid and test are kept as they are. If valid or test is missing, it
+    is drawn from train.
+
+    Of the pool of a transfer set, the test part is discarded. By default, 70% of the pool become training texts, as in
+    KNOT's Table 1.
+
+    Args:
+        name: Name of the data set.
+        parts: The splits in the files.
+        role: Role of the data set.
+        split: Proportions and seed of the division.
+        notes: A line is appended if some labels are too rare for stratification.
 
     Raises:
         UserError: A split would be empty.
@@ -177,9 +202,12 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """Return the i-th of n consecutive parts of the examples, for ``part`` = [i, n], as in KNOT's ERC code.
+    """Return part i of n consecutive parts of ``examples``, as in KNOT's code for emotion recognition.
 
-    i is counted from 0. The sizes of the n parts differ by at most one.
+    The argument ``part`` is [i, n], with i counted from 0. The sizes of the parts differ by at most one.
+
+    Raises:
+        UserError: The part would be empty.
     """
     index, count = part
     first = len(examples) * index // count
@@ -190,10 +218,10 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 
 
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
-    """Return (train, test) with a ``share`` of the images in test.
+    """Return (train, test), where test is a random fraction ``share`` of ``images``.
 
-    Images are stratified by label. If writers are known, images are sampled from each writer instead, so that every
-    writer with at least two images has images in both splits.
+    The draw is stratified by label. If writers are known, the fraction is drawn from each writer's images instead.
+    Every writer with at least two images then has images in both splits.
 
     Raises:
         UserError: There are too few images.
@@ -224,7 +252,10 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:
-    """Return at most ``most`` train images (by :func:`limit`), and test images reduced by the same factor."""
+    """Reduce the train images to at most ``most``, and the test images by the same factor. Return (train, test).
+
+    Both are random samples, stratified by label (:func:`limit`).
+    """
     if len(train) <= most:
         return train, test
     return limit(train, most, seed), limit(test, max(1, round(len(test) * most / len(train))), seed)

@@ -1,4 +1,4 @@
-"""Tasks of labeled texts or images, and their partitions over clients, as plain arrays without torch."""
+"""Data classes: tasks of labeled texts or images, and partitions among clients. Arrays are NumPy arrays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ TEXT_SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N texts, N second sentences (``pairs``, for tasks on sentence pairs), and N labels (int64; -1: unlabeled).
+    """N texts with labels.
 
-    ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, or None. ``clients`` is not part of
-    the digest, because it determines which client holds a text, not what is learned from the text. ``users``: the
-    client number of each text for one kind of client (-1: no client), int64 [N], as in :class:`Images`; None if no text
-    has a client.
+    Attributes:
+        texts: The N texts.
+        pairs: N second sentences, for tasks on sentence pairs; otherwise None.
+        labels: The N label numbers, int64; -1 for a text without a label.
+        clients: Dict from a kind of client, such as ``speaker``, to N items: the name of each text's client, or None.
+            It is not part of the digest.
+        users: Number of each text's client for one kind of client, int64 of shape [N]; -1 for a text without a client.
+            None if no text has a client.
     """
 
     texts: list[str]
@@ -44,11 +48,12 @@ class Examples:
         for text in [*self.texts, *(self.pairs or [])]:
             content = text.encode()
             state.update(len(content).to_bytes(8, "little") + content)
+        # Clients are not included: they determine who holds a text, not what is learned from it.
         state.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         return state.hexdigest()
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Return the examples at ``rows`` (int [M]), in that order."""
+        """Return the examples at the M row numbers ``rows``, in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         clients = {}
         for kind, names in self.clients.items():
@@ -56,7 +61,7 @@ class Examples:
         return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, _rows_of(self.users, rows))
 
     def unlabeled(self) -> Examples:
-        """Return the same texts with labels -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        """Return the same texts with all labels set to -1, as in KNOT's transfer set (section 3)."""
         return Examples(self.texts, self.pairs, np.full(len(self), UNLABELED, dtype=np.int64))
 
 
@@ -66,7 +71,7 @@ def _rows_of(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One party's texts or images.
+    """The texts or images of one party.
 
     ``splits`` contains train, valid and test. A transfer set has no test split and no labels.
     """
@@ -78,9 +83,9 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class PartyTask:
-    """A label space and the data set (texts or images) of each party.
+    """A task for parties: the labels, and the texts or images of each party.
 
-    ``notes``: messages for the user, for example about missing or generated data.
+    ``notes``: messages for the user, for example about missing data.
     """
 
     name: str
@@ -108,12 +113,12 @@ class PartyTask:
 
     @property
     def source_digest(self) -> str:
-        """Return the sha256 (hex) of the source data, which is the same for all seeds."""
+        """Return the sha256 (hex) of the data before any division that depends on the run's seed."""
         return self.read or self.digest
 
     @cached_property
     def digest(self) -> str:
-        """Return the sha256 (hex) of every data set's name, role and content."""
+        """Return one sha256 (hex) of the names, roles and contents of all data sets."""
         lines = []
         for name, data in self.datasets.items():
             lines += [f"{name} {data.role} {split} {part.digest}" for split, part in data.splits.items()]
@@ -122,11 +127,14 @@ class PartyTask:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """N images: ``pixels`` of shape [N, C, H, W], uint8 (units of 1/255) or float32 (0..1); ``labels`` [N], int64.
+    """N images with labels.
 
-    ``users``: the number of each image's writer (-1: unknown), or None if the source has no writers. ``files``: the
-    number of each image's file, or None if the source has no files. The task's ``user_names`` and ``file_names`` are
-    lists of the names for these numbers. Train and test images share these lists.
+    Attributes:
+        pixels: Array of shape [N, C, H, W]: uint8 from 0 to 255, or float32 from 0 to 1.
+        labels: Class of each image, int64 of shape [N].
+        users: Position of each image's writer in the task's ``user_names``, or -1 if unknown. None if the source has no
+            writers.
+        files: Position of each image's file in the task's ``file_names``. None if the source has no files.
     """
 
     pixels: np.ndarray
@@ -146,17 +154,17 @@ class Images:
         return state.hexdigest()
 
     def take(self, rows: np.ndarray) -> Images:
-        """Return the images at ``rows`` (int [M]), in that order."""
+        """Return the images at the M row numbers ``rows``, in that order."""
         return Images(self.pixels[rows], self.labels[rows], _rows_of(self.users, rows), _rows_of(self.files, rows))
 
     def unlabeled(self) -> Images:
-        """Return the same images with labels -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        """Return the same images with all labels set to -1, as in KNOT's transfer set (section 3)."""
         return replace(self, labels=np.full(len(self), UNLABELED, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """The images that a reader returns, before test images are held out; ``test`` is None without a test set."""
+    """The images that a reader returns. ``test`` is None if the source has no test set."""
 
     train: Images
     test: Images | None = None
@@ -167,7 +175,10 @@ class ImageParts:
 
 @dataclass(frozen=True, eq=False)
 class ImageTask:
-    """Classes with their train and test images. ``notes``: messages for the user."""
+    """An image task: the classes, and their train and test images.
+
+    ``notes``: messages for the user.
+    """
 
     name: str
     classes: list[str]
@@ -194,12 +205,12 @@ class ImageTask:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Return (channels, height, width)."""
+        """Return the shape of one image: (channels, height, width)."""
         return tuple(self.train.pixels.shape[1:])
 
     @cached_property
     def digest(self) -> str:
-        """Return the sha256 (hex) of the train images, the test images and the transfer images, if any."""
+        """Return one sha256 (hex) of the train images, the test images and, if there is one, the transfer set."""
         digests = f"{self.train.digest} {self.test.digest}"
         if self.transfer is not None:
             digests += f" {self.transfer.digest}"
@@ -208,9 +219,9 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The train and test examples of each client, as rows of the task (ascending, int64).
+    """The train and test examples of each client, given as ascending int64 row numbers of the task.
 
-    Several clients may have the same row.
+    Several clients may have the same example.
     """
 
     names: list[str]
@@ -224,12 +235,10 @@ class Partition:
 
 
 def repeated_note(name: str, train: Examples | Images, test: Examples | Images) -> list[str]:
-    """Return a note if most examples of ``test`` are also in ``train``, which rewards memorizing.
-
-    Lower shares are not reported, because some short utterances repeat in any text data.
-    """
+    """Return a list with a note if more than half of the test examples are also training examples; otherwise []."""
     known = set(_content_hashes(train))
     share = sum(content in known for content in _content_hashes(test)) / max(len(test), 1)
+    # Many repeated examples reward memorizing. A few are normal, because some short utterances repeat in any text data.
     if share <= 0.5:
         return []
     kind = "images" if isinstance(test, Images) else "texts"

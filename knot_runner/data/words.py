@@ -1,7 +1,7 @@
 """Vocabulary of the generated texts.
 
-Each domain has words that occur in no other domain, so a model trained on another domain does not know them. The words
-in ``COMMON_...`` have the same meaning in every domain.
+Each domain has words that occur in no other domain. The words in the constants ``COMMON_...`` occur in every domain,
+with the same meaning.
 """
 
 from __future__ import annotations

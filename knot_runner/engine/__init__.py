@@ -1,1 +1,1 @@
-"""Training and inference: requests, the loop that executes requests, artifacts and commits."""
+"""Training and inference: requests, artifacts, commits, and the code that executes requests."""

@@ -1,13 +1,13 @@
-"""The commit protocol: a process may be killed at any time, and the same command resumes from the last commit.
+"""The commit protocol: a process may be killed at any time, and the same command then resumes from the last commit.
 
-Two state files are written alternately, so the state file named in the commit record is never being overwritten. The
-record (``commit.json``) is replaced last. The record contains digests of its own content, of the state file, and of the
-log up to the committed length. It also names the run or stage that the commit belongs to. On resume, all digests are
-checked and the log is truncated, so a step that was logged but not committed leaves no trace. If a digest or the name
-does not match, all files are moved to another folder and the work starts from the beginning.
+To save a commit, a state file is written first, and then the commit record (``commit.json``) is replaced. Commits
+alternate between two state files. The state file of the current record is therefore never overwritten.
 
-A run commits (:class:`Commits`) often enough that a kill loses little work. The run resumes only if its data have not
-changed.
+The record contains the name of the run or stage. It also contains digests of itself, of the state file, and of the
+committed part of the log. On resume, the digests are verified, and the log is truncated to its committed part. If a
+digest or the name does not match, the saved files are moved to another folder, and the work starts from the beginning.
+
+:class:`Commits` decides when to save a commit. A run resumes only if its data have not changed.
 """
 
 from __future__ import annotations
@@ -49,14 +49,18 @@ MAX_UNCOMMITTED = 60.0
 #: Function ``(values, tensors) -> bool`` that returns whether the run can resume from a commit with this content.
 Usable = Callable[[dict[str, Any], Tensors], bool]
 #: The message for the user if the data have changed since the commit.
-OTHER_DATA = "the data changed since this run was interrupted. It starts from the beginning"
+OTHER_DATA = "the data changed since this run was interrupted. The run starts from the beginning"
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: the step (-1 if nothing has been committed), and the state's tensors and plain values after that step.
+    """The content of a commit: the state after a step, as tensors and plain values.
 
-    ``problem``: if the last commit was damaged and its files were moved away, one line that says so; otherwise "".
+    Attributes:
+        step: The number of the step; -1 if there is no commit.
+        tensors: The tensors of the state, by name.
+        values: The other values of the state, by name.
+        problem: A message for the user if the last commit was damaged; otherwise "".
     """
 
     step: int
@@ -66,10 +70,13 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one run or stage in ``folder``. Use this object only while holding the lock of ``folder``.
+    """The last commit and the log of one run or stage, stored in ``folder``.
 
-    ``share``: whether a tensor that does not change between commits is stored once, in a file that several commits
-    refer to (:class:`StateParts`).
+    Hold the lock of ``folder`` while using this object.
+
+    Args:
+        folder: The folder of the run or stage.
+        share: Whether tensors that do not change between commits are stored in separate files (:class:`StateParts`).
     """
 
     def __init__(self, folder: Path, share: bool = False) -> None:
@@ -82,9 +89,9 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """Verify and return the last commit. ``step`` is -1 if there is no commit or if the last commit is damaged.
+        """Verify the last commit and return its content. If there is no intact commit, the result has ``step`` -1.
 
-        The log is truncated to the committed length.
+        The log is truncated to its committed part. Damaged files are moved to another folder.
 
         Raises:
             OSError: A file cannot be read.
@@ -102,18 +109,26 @@ class Checkpoint:
             moved_to = set_aside_files(self.folder, [*STATE_FILES, *shared, ROUNDS_FILE])
             self._parts = StateParts(self.folder)
             self._cut_log(b"")
-            return Commit(-1, problem=f"{problem}. It is moved to {moved_to}, and the work starts from the beginning")
+            return Commit(
+                -1, problem=f"{problem}. The saved state is moved to {moved_to}, and the work starts from the beginning"
+            )
         self._cut_log(log)
         self._parts.tidy()
         self._slot = 2 - STATE_FILES.index(record["file"])  # index of the other state file
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
-        """Commit the state (``tensors`` and ``values``) after ``step``, and the log ``rows`` since the last commit.
+        """Append ``rows`` to the log, and save a commit with the state after ``step``.
 
-        ``values`` and ``rows`` contain only JSON values. Some tensors may be moved to a file that several commits
-        share. These tensors are returned by name, memory-mapped and with unchanged values. The caller should use them
-        in place of its own tensors with the same names.
+        Args:
+            step: Number of the step.
+            tensors: The tensors of the state, by name.
+            values: The other values of the state, as JSON values.
+            rows: The log rows since the last commit, as JSON values.
+
+        Returns:
+            A dict from name to memory-mapped copy, for each tensor that this call wrote to a separate file. To save
+            memory, use these copies instead of the originals.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -143,14 +158,14 @@ class Checkpoint:
         return shared
 
     def log(self) -> list[LogRow]:
-        """Return the rows logged so far."""
+        """Return all rows of the log."""
         path = self.folder / ROUNDS_FILE
         if path.exists():
             return [json.loads(line) for line in path.read_bytes().splitlines()]
         return []
 
     def clear(self) -> None:
-        """Delete the state files of finished work, whose result is stored elsewhere. The log is not deleted."""
+        """Delete the commit: the commit record, the state files and the parts. The log is not deleted."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
@@ -170,7 +185,7 @@ class Checkpoint:
         if problem := sealed_problem(record):
             raise DoesNotMatch(f"{path}: {problem}")
         if record["work"] != self._work:
-            raise DoesNotMatch(f"{path}: belongs to other work ({record.get('work')})")
+            raise DoesNotMatch(f"{path}: belongs to another run or stage ({record.get('work')})")
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
             raise DoesNotMatch(f"{self.folder / record['file']}: does not match its checksum in {RECORD}")
@@ -197,18 +212,21 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    If another version of the code wrote the commit, ``note`` is called with a warning. The result is then false if
-    ``code`` is set (``--stale=rerun``), otherwise true.
+    The result is false only if another version of the code wrote the commit and ``code`` is set (``--stale=rerun``).
+    If another version wrote it, ``note`` is called with a warning.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
         action = "does not resume" if code else "resumes"
-        note(f"{action} from a commit that differs: {'; '.join(changes)}")
+        note(f"{action} from a commit of another version: {'; '.join(changes)}")
     return not (changes and code)
 
 
 def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list[str]:
-    """Return the result of :func:`all_machines`. If there are several machines, call ``note`` with a message."""
+    """Return the descriptions of all machines in ``records`` and of the current machine (:func:`all_machines`).
+
+    If there are several machines, ``note`` is called with a message for the user.
+    """
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -217,13 +235,18 @@ def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list
 
 
 class Commits:
-    """The commits of a run or stage in ``folder``. ``data`` is the digest of the inputs of this run or stage.
+    """An object that saves the commits of a run or stage, and resumes from the last commit.
 
-    Use this class only while holding the folder's lock.
+    Hold the lock of ``folder`` while using this object.
+
+    Args:
+        folder: The folder of the run or stage.
+        data: The digest of the inputs of the run or stage.
+        note: Function that prints a message for the user.
+        code: If set, a commit that was written by another version of the code is not used.
+        plugins: Plug-ins whose source code is part of the code version.
 
     Attributes:
-        code: If set, commits that were written by other versions of the code are not used.
-        plugins: Plug-ins whose source code is part of the code version.
         step: The last committed step; -1 before the first commit.
     """
 
@@ -239,10 +262,10 @@ class Commits:
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
-        """Return the last commit (step -1 if there is no commit) and the log up to that commit.
+        """Return the last commit, with step -1 if no commit is usable, and the log up to this commit.
 
-        A commit is discarded if the data have changed, if ``usable`` returns false, or if another version of the code
-        wrote the commit and ``code`` is set.
+        A commit is deleted if the data have changed, or if ``usable(values, tensors)`` returns false. It is also
+        deleted if ``code`` is set and another version of the code wrote it.
         """
         commit = self._checkpoint.load()
         if commit.problem:
@@ -260,13 +283,24 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Return whether to commit now. Commits take at most a fixed fraction of the total time."""
+        """Return whether to save a commit now.
+
+        A commit is due if the time since the last commit exceeds :data:`MAX_UNCOMMITTED` seconds, or exceeds the time
+        for saving that commit divided by :data:`COMMIT_SHARE`.
+        """
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
-        """Commit ``state`` and JSON ``values`` after ``step``. ``rows``: the whole log, with one row per step.
+        """Save a commit with the state after ``step``.
 
-        Return the result of :meth:`Checkpoint.save`.
+        Args:
+            step: Number of the step.
+            state: The tensors of the state, by name.
+            rows: All rows of the log so far, one per step.
+            values: The other values of the state, as JSON values.
+
+        Returns:
+            The memory-mapped copies that :meth:`Checkpoint.save` returns.
         """
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}

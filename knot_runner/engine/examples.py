@@ -1,4 +1,4 @@
-"""Labeled examples (images or texts) in an engine's memory, and batches of network inputs."""
+"""Labeled examples (images or texts) as tensors, and batches of network inputs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ BORDER = 4
 
 @dataclass(frozen=True)
 class ImageData:
-    """The images of all clients in one tensor.
+    """The images of all clients in one tensor, and their labels.
 
-    ``pixels``: N images with C channels, shape [N, C, H, W], as uint8 (in units of 1/255) or floating-point values.
-    Models receive (value - mean) / std, with ``mean`` and ``std`` per channel, shape [C]. ``labels``: int64, shape [N].
+    Attributes:
+        pixels: The N images, shape [N, C, H, W], as floating-point values or as uint8 values. The uint8 value 255
+            stands for 1.0.
+        labels: The labels of the images, int64, shape [N].
+        mean: The mean of each channel, shape [C]. Models receive ``(pixels - mean) / std``.
+        std: The standard deviation of each channel, shape [C].
     """
 
     pixels: Tensor
@@ -40,23 +44,23 @@ class ImageData:
     std: Tensor
 
     def to(self, device: torch.device) -> ImageData:
-        """Return the data on ``device``."""
+        """Return the data with all tensors on ``device``."""
         return ImageData(*(tensor.to(device) for tensor in self.tensors().values()))
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Return ``mean`` and ``std``, each of shape [C, 1, 1], in the units of ``pixels``."""
+        """Return ``mean`` and ``std``, each of shape [C, 1, 1]. For uint8 pixels, both are multiplied by 255."""
         unit = 1.0
         if self.pixels.dtype == torch.uint8:
             unit = 255.0
         return (self.mean * unit)[:, None, None], (self.std * unit)[:, None, None]
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
-        """Return the examples at the row numbers ``rows`` (shape [n]), with floating-point inputs in ``dtype``."""
+        """Return the images with the row numbers ``rows``. Models receive these images in ``dtype``."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
 
     def tensors(self) -> Tensors:
-        """Return all tensors that make up the data, by name. :func:`stored_data` is the inverse."""
+        """Return all tensors of the data by name. :func:`stored_data` is the inverse."""
         return {name: getattr(self, name) for name in IMAGE_TENSORS}
 
 
@@ -64,37 +68,41 @@ class ImageData:
 class TextData:
     """The texts of all clients as token ids, and their labels.
 
-    Token ids stay on the CPU. Batches are padded on the CPU and then moved to the training device. ``labels``, an int64
-    tensor of shape [N], is on the training device.
+    Attributes:
+        texts: The token ids, which stay on the CPU. Each batch is moved to the training device.
+        labels: The labels of the texts, int64, shape [N], on the training device.
     """
 
     texts: Encoded
     labels: Tensor
 
     def to(self, device: torch.device) -> TextData:
-        """See :meth:`ImageData.to`."""
+        """Return the data with the labels on ``device``. The token ids stay on the CPU."""
         return TextData(self.texts, self.labels.to(device))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> TextExamples:
-        """See :meth:`ImageData.select`."""
+        """Return the texts with the row numbers ``rows``. The argument ``dtype`` is ignored."""
         return TextExamples(self, rows.cpu())
 
     def tensors(self) -> Tensors:
-        """See :meth:`ImageData.tensors`."""
+        """Return all tensors of the data by name. :func:`stored_data` is the inverse."""
         return self.texts.tensors() | {"labels": self.labels}
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Return the :class:`ImageData` or :class:`TextData` with these ``tensors``. Their names determine the class."""
+    """Return the data set that consists of ``tensors``.
+
+    The result is an :class:`ImageData` if there is a tensor ``pixels``, and a :class:`TextData` otherwise.
+    """
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 
 def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
-    """Return the tensors of the texts or images at ``rows``, with their labels.
+    """Return the tensors of a data set that contains only the examples with the row numbers ``rows``.
 
-    The token ids of the selected texts are concatenated again.
+    ``tensors``: all tensors of the original data set, from :meth:`ImageData.tensors` or :meth:`TextData.tensors`.
     """
     labels = {"labels": tensors["labels"][rows]}
     if "pixels" in tensors:
@@ -105,9 +113,9 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
-    """Return the examples of all ``parts``, concatenated. Either all parts are images, or all are texts.
+    """Return one data set with the examples of all ``parts``, in order. All parts must have the same type.
 
-    Labels are always copied. Images are copied only if there are several parts.
+    If there is only one part, its images are not copied.
     """
     labels = torch.cat([part.labels for part in parts])
     first = parts[0]
@@ -128,11 +136,9 @@ def _packed(ids: Tensor, lengths: Tensor, second: Tensor) -> Encoded:
 
 
 class ImageExamples:
-    """The images of one client, or of one split of a data set, in a fixed order.
+    """The n images of one client, or of one split of a data set, in a fixed order.
 
-    For training, the images are normalized once and then cached.
-
-    ``labels`` (shape [n]) are on the training device.
+    The attribute ``labels`` holds their labels, shape [n], on the training device.
     """
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
@@ -147,9 +153,15 @@ class ImageExamples:
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of ``size``, in an order sampled from ``draws``.
+        """Yield the batches of one epoch over all examples, in random order.
 
-        ``drop_last``: whether to leave out a last batch that is smaller than ``size``; ``augment``: the augmentation.
+        A batch is a pair: the positions of its examples, and the inputs of the network.
+
+        Args:
+            size: The batch size.
+            draws: The random generator for the order and the augmentation.
+            drop_last: Whether to leave out the last batch if it is smaller than ``size``.
+            augment: The augmentation.
         """
         order, crops = sample_epoch(len(self.rows), size, draws, drop_last, augment)
         if not len(order):
@@ -160,7 +172,7 @@ class ImageExamples:
             yield positions, {"x": x}
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of at most ``size``, in the stored order."""
+        """Yield every example once, in batches of at most ``size`` examples, in the stored order."""
         for positions in torch.arange(len(self)).split(size):
             yield positions, {"x": normalized(self.data, self.rows[positions], self.dtype)}
 
@@ -178,7 +190,13 @@ class TextExamples:
         return len(self.rows)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """See :meth:`ImageExamples.epoch`. ``drop_last`` excludes batches smaller than ``size``."""
+        """Yield the batches of one epoch in random order. A batch has at most ``size`` texts of similar length.
+
+        ``drop_last``: whether to leave out batches with fewer than ``size`` texts.
+
+        Raises:
+            ValueError: ``augment`` is not "none".
+        """
         if augment != "none":
             raise ValueError(f"augment={augment} requires images")
         for positions in batches(self.lengths, size, draws):
@@ -186,7 +204,7 @@ class TextExamples:
                 yield positions, self._inputs(positions)
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Yield every example once, longest texts first."""
+        """Yield every text once, in batches of at most ``size`` texts, longest texts first."""
         for positions in batches(self.lengths, size, None):
             yield positions, self._inputs(positions)
 
@@ -200,10 +218,18 @@ def sample_epoch(
 ) -> tuple[Tensor, Tensor | None]:
     """Sample the order and the augmentation of ``count`` images for one epoch.
 
-    The order holds the positions of n images. n is ``count``, or less if ``drop_last`` leaves out a last batch that is
-    smaller than ``size``. The augmentation is an int64 tensor of shape [n, 3], with one row per image in this order. A
-    row holds the number of pixels by which the image is shifted down and across, and whether the image is flipped. If
-    ``augment`` is "none", None is returned instead of this tensor.
+    Args:
+        count: The number of images.
+        size: The batch size.
+        draws: The random generator.
+        drop_last: Whether to leave out the last batch if it is smaller than ``size``.
+        augment: The augmentation.
+
+    Returns:
+        The pair (order, augmentation) for the n images of the epoch. The order holds the positions of the images, shape
+        [n]. Row i of the augmentation, shape [n, 3], is for the i-th image of the order. It holds the vertical and
+        horizontal offset of the crop in the padded image, and 1 if the crop is flipped, otherwise 0. If ``augment`` is
+        "none", the augmentation is None.
     """
     kept = count
     if drop_last:
@@ -217,16 +243,17 @@ def sample_epoch(
 
 
 def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the images at ``rows`` as model inputs: normalized, of shape [n, C, H, W], in ``dtype``."""
+    """Return the normalized images with the row numbers ``rows``, shape [n, C, H, W], in ``dtype``."""
     pixels = data.pixels[rows]
     mean, std = (value.to(pixels.device, dtype) for value in data.moments)
     return (pixels.to(dtype) - mean) / std
 
 
 def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
-    """Return ``images`` (shape [n, C, H, W]) after the augmentation ``crops``; unchanged if ``crops`` is None.
+    """Apply the augmentation ``crops`` to ``images``, shape [n, C, H, W], and return the result.
 
-    The images are padded by reflection, then cropped and flipped. ``crops`` has shape [n, 3]; see :func:`sample_epoch`.
+    Each image is padded by reflection, then cropped and flipped. ``crops`` comes from :func:`sample_epoch`. If
+    ``crops`` is None, the images are returned unchanged.
     """
     if crops is None:
         return images
@@ -241,9 +268,9 @@ def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
 
 
 def batch_count(count: int, size: int, drop_last: bool) -> int:
-    """Return the number of batches of ``size`` in an epoch over ``count`` examples.
+    """Return the number of batches in one epoch over ``count`` examples.
 
-    ``drop_last``: whether to leave out a last batch that is smaller than ``size``.
+    ``size``: the batch size. ``drop_last``: whether to leave out the last batch if it is smaller than ``size``.
     """
     if drop_last:
         return count // size
@@ -258,10 +285,14 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Return the output of ``call`` (default: the model), shape [n, ...], for all examples, in evaluation mode.
+    """Run the model in evaluation mode on all n examples; return the outputs in the stored order, shape [n, ...].
 
-    ``size``: the batch size; ``report``: a function that is called after each batch with the number of finished
-    batches.
+    Args:
+        model: The model.
+        examples: The examples.
+        size: The batch size.
+        call: Function to call on each batch instead of ``model``, such as a function that returns features.
+        report: Function that is called after each batch with the number of finished batches.
     """
     model.eval()
     places = []

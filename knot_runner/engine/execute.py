@@ -1,4 +1,7 @@
-"""Execute requests: load finished artifacts and compute missing ones, on a CPU in several parallel processes."""
+"""Execute requests: load the results that are in the store, and compute the other results.
+
+On a CPU, several processes compute in parallel.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,14 @@ _OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
 class Executor:
-    """A context manager that executes requests on one machine. Its exit ends the worker processes.
+    """Context manager that executes lists of independent requests on one machine.
 
-    Independent requests run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each. Results do
-    not depend on the number of workers, because every request has its own random generators. Another process may
-    already be computing a request, for another sweep or another job of the same sweep. Such a request comes last, and
-    the executor waits for the other process to finish it.
+    On a CPU, the requests of a list are executed in ``hardware.num_workers`` processes with ``hardware.threads``
+    threads each. Results do not depend on the number of workers. At the end of the ``with`` block, the worker processes
+    are stopped.
+
+    If another process is already computing the result of a request, the executor handles this request last and waits
+    for the other process.
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class Executor:
             self._pool = None
 
     def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
-        """Return the artifact of every request, in order."""
+        """Return the artifact of each request, in the order of ``requests``. Missing artifacts are computed."""
         missing = missing_of(requests, self.resources.store)
         self._compute(list(missing.values()))
         return [self.resources.store.get(*key_of(request)) for request in requests]
@@ -82,7 +87,7 @@ class Executor:
             raise
 
     def _attempt(self, requests: list[StageRequest], pool: TaskPool | None) -> list[StageRequest]:
-        """Compute ``requests``, and return those that another process is computing, if any, after a pause.
+        """Compute ``requests``. After a pause, return the requests that another process is computing, if any.
 
         Raises the error of the first request that fails, :class:`WorkerDied`, or OSError if the system cannot start a
         process.
@@ -101,12 +106,13 @@ class Executor:
     def _outcomes(
         self, requests: list[StageRequest], pool: TaskPool | None
     ) -> Iterator[tuple[StageRequest, Exception | None]]:
-        """Yield each request when it ends, and the error that it raised (None if it succeeded).
+        """Yield each request when it ends, together with the error that it raised (None if it succeeded).
 
         Without a pool, only :class:`BusyError` is yielded. All other errors are raised.
         """
         if pool is not None:
             pool.grow(min(worker_count(self._hardware), len(requests)))
+            # Every request has its own random generators, so results do not depend on the number of workers.
             for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
                 yield requests[index], error
             return
@@ -131,7 +137,10 @@ class Executor:
 
 
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
-    """Prepare a worker process; return the function that executes a request and sends progress messages."""
+    """Prepare this worker process, and return the function that executes a request.
+
+    The function reports its progress by calling ``send``.
+    """
     prepare_device(hardware)
     load_plugins(plugins)
     last = 0.0

@@ -1,4 +1,4 @@
-"""Floating-point operations of one forward pass, counted by running two examples on the CPU."""
+"""Count the floating-point operations (FLOPs) of a forward pass for one example."""
 
 from __future__ import annotations
 
@@ -24,19 +24,24 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.defau
 
 @dataclass(frozen=True)
 class ExampleFlops:
-    """FLOPs of one example: ``forward`` for the whole forward pass, and ``head`` for the head alone."""
+    """The FLOPs of a forward pass for one example.
+
+    Attributes:
+        forward: The FLOPs of the whole network.
+        head: The FLOPs of the last layer.
+    """
 
     forward: int
     head: int
 
 
 def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
-    """Return the FLOPs of one example (a text of ``length`` tokens).
+    """Return the FLOPs of a forward pass for one image, or for one text of ``length`` tokens.
 
-    The count covers matrix products, convolutions and attention, with two operations for each multiply-add, by the
-    formulas of ``torch.utils.flop_counter``. Other operations (normalization, activations) are not counted.
+    Matrix products, convolutions and attention are counted by the formulas of ``torch.utils.flop_counter``, where a
+    multiply-add counts as two operations. Other operations, such as normalization and activations, are not counted.
 
-    The result is None for a custom model that has none of these operations, or whose operations cannot be counted.
+    The result is None if counting fails for a custom model, or if the model has none of the counted operations.
     """
     counted = _Counted()
     try:
@@ -53,7 +58,7 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
 
 
 def _read(network: Network, examples: Tensors) -> None:
-    """Run the network, if possible on the meta device, which computes only shapes and so takes little time."""
+    """Run the network on the meta device, which computes only shapes and is fast. Custom models run on the CPU."""
     if isinstance(network.spec, CustomSettings):  # a custom model may hold other tensors than parameters and buffers
         with seeded(0, "unused"):
             model = build_network(network)

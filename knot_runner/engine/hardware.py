@@ -1,4 +1,4 @@
-"""Select the configured device and set the switches that make results reproducible."""
+"""Select the device, and configure torch so that results are reproducible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _name = ""
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device that ``hardware.device=name`` selects.
+    """Return the device for the value ``name`` of the setting ``hardware.device``.
 
     Raises:
         UserError: The device is not available.
@@ -35,9 +35,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def prepare_device(hardware: HardwareSettings) -> torch.device:
-    """Set the thread count and deterministic kernels in this process, and return the device.
-
-    The thread count is a setting, because it changes the order of sums and therefore the rounding of results.
+    """Set the number of threads and enable deterministic kernels in this process; return the device.
 
     Raises:
         UserError: The device is not available, or does not support ``hardware.precision``.
@@ -48,15 +46,16 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     if hardware.precision not in entry.precisions:
         hint = f"Use {' or '.join(entry.precisions)}"
         raise UserError(f"not available on {device}", "hardware.precision", hardware.precision, hint=hint)
+    # The number of threads is a setting, because it changes the order of sums and thus the rounding of results.
     torch.set_num_threads(hardware.threads)
     _name = entry.prepare()
     return device
 
 
 def machine() -> str:
-    """Return a description of everything on this machine that affects the rounding of a run's results.
+    """Return a description of this machine: CPU instruction set, threads, torch version and GPU.
 
-    The description lists CPU instructions, threads, torch version and GPU.
+    All of these affect the rounding of results.
     """
     threads = counted(torch.get_num_threads(), "thread")
     parts = [torch.backends.cpu.get_cpu_capability(), threads, f"torch {torch.__version__}", _name]
@@ -64,7 +63,10 @@ def machine() -> str:
 
 
 def all_machines(records: Iterable[dict]) -> list[str]:
-    """Return all machines in the ``machines`` entries of ``records``, and the current machine, without duplicates."""
+    """Return the descriptions of all machines in ``records`` and of the current machine, each once (:func:`machine`).
+
+    A record lists its machines under the key ``machines``.
+    """
     return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 
 

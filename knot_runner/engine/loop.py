@@ -1,6 +1,7 @@
-"""Execution of stage requests: train or run one model by autograd, for any model.
+"""Execute stage requests. A stage request asks for the training of one model, or for the predictions of one model.
 
-:func:`run_one` executes a request: it loads the result from the store, or computes it under a lock and stores it.
+:func:`run_one` returns the result of a request from the store. If the result is missing, it is first computed and
+stored.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ StageKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources for executing requests: store, device, and the base folder for relative model paths."""
+    """Resources for executing requests. ``data_root``: the base folder of relative paths to pretrained models."""
 
     store: Store
     device: torch.device
@@ -52,12 +53,12 @@ class Resources:
 
 
 def train_network(request: Train, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-    """Train the model of ``request``; return the selected weights and a dict of facts.
+    """Train the model of ``request``; return the weights of the selected epoch and a dict of facts about the training.
 
-    Each epoch is committed in the folder ``work``. A repeated call resumes after the last committed epoch.
+    The state is saved in the folder ``work`` after each epoch. A repeated call resumes from the last saved state.
 
     Raises:
-        DivergedError: A loss is not finite.
+        DivergedError: A loss or a validation prediction is not finite.
     """
     training = request.training
     return train_epochs(_Network(request, resources, report), work, training.epochs, training.select, request.select)
@@ -78,12 +79,12 @@ class _Network(StageTraining):
         super().__init__(request, model, examples, report, request.stage, request.party)
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Implement :meth:`StageTraining.losses`."""
+        """Return the mean loss of the request's objective on ``batch``, a scalar."""
         return mean_loss(self.module, batch, self._loss, self._rows)
 
     @torch.no_grad()
     def score(self, epoch: int) -> float | None:
-        """Return the macro-F1 or the negative mean loss on the validation examples."""
+        """Return the macro-F1 or the negative mean loss on the validation examples; None without such examples."""
         if self._valid is None:
             return None
         examples, rows, loss = self._valid
@@ -95,7 +96,7 @@ class _Network(StageTraining):
 
 @torch.no_grad()
 def predict_network(request: Predict, resources: Resources, report: Report) -> TensorsAndFacts:
-    """Return the logits (or features) of all examples of the request, in order."""
+    """Return the logits or features of the request's examples, and a dict with the duration in seconds."""
     began = time.monotonic()
     examples = stored_examples(resources, request.examples)
     model = stored_model(resources, request.network, request.weights)
@@ -110,7 +111,7 @@ def predict_network(request: Predict, resources: Resources, report: Report) -> T
 def _load_part(
     request: Train, part: StoredPart, resources: Resources, model: nn.Module
 ) -> tuple[ClientExamples, LossRows, SampleLoss]:
-    """Return the examples of ``part``, and the rows and the loss of the request's objective on these examples."""
+    """Return the examples of ``part``, and the rows and the loss function of the objective for these examples."""
     examples = stored_examples(resources, part.examples)
     tensors = {name: resources.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
 
@@ -122,13 +123,13 @@ def _load_part(
 
 
 def stored_examples(resources: Resources, ref: Ref) -> ClientExamples:
-    """Return all stored examples, on the device."""
+    """Return all examples of the artifact ``ref``, on the device of ``resources``."""
     data = stored_data(resources.store.get(*ref).tensors()).to(resources.device)
     return data.select(torch.arange(len(data.labels)), torch.float32)
 
 
 def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Module:
-    """Return the network with stored ``weights``, on the device."""
+    """Return the model of ``network`` with the weights of the artifact ``weights``, on the device of ``resources``."""
     with torch.device(resources.device):
         model = build_network(network)
     model.load_state_dict(resources.store.get(*weights).tensors())
@@ -136,10 +137,10 @@ def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Mod
 
 
 def initial_model(resources: Resources, network: Network, start: Ref | None, seed: int) -> nn.Module:
-    """Return a model with its initial weights.
+    """Return the model of ``network`` with its initial weights, on the device of ``resources``.
 
-    If ``start`` is given, the model has the weights that ``start`` names in the store. Otherwise the pretrained weights
-    of the network are used, if there are any. All other weights are drawn at random from ``seed``.
+    The initial weights are those of the artifact ``start``. If ``start`` is None, they are random and depend on
+    ``seed``, except for the weights of a pretrained encoder.
     """
     torch.manual_seed(seed)
     model = build_network(network)
@@ -153,10 +154,10 @@ def initial_model(resources: Resources, network: Network, start: Ref | None, see
 
 
 def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:
-    """Return the logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU.
+    """Return the logits of ``examples``, shape [N, C], as float32 on the CPU.
 
     Raises:
-        DivergedError: The logits are not finite. The message begins with ``title``.
+        DivergedError: A logit is not finite. The message contains ``title`` and ``epoch``.
     """
     logits = forward_all(model, examples, EVALUATION_BATCH).float().cpu()
     if not torch.isfinite(logits).all():
@@ -166,24 +167,24 @@ def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch:
 
 @torch.no_grad()
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
-    """Return :func:`metrics.measured_score` on the examples ``valid``.
+    """Return the macro-F1 of ``model`` on the validation examples ``valid`` (:func:`metrics.measured_score`).
 
     Raises:
-        DivergedError: The predictions are not finite. The message begins with ``title``.
+        DivergedError: A logit is not finite. The message contains ``title`` and ``epoch``.
     """
     logits = finite_logits(model, valid, title, epoch)
     return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())
 
 
 def key_of(request: StageRequest) -> StageKey:
-    """Return (folder of the store, content address), which identifies the result of ``request``."""
+    """Return the pair (subfolder of the store, key) that identifies the result of ``request``."""
     if isinstance(request, Predict):
         return "predictions", request_key(request)
     return request.stage, request_key(request)
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
-    """Return the requests whose results are not in ``store``, in order and without duplicates."""
+    """Return the requests that have no result in ``store``, as a dict from key to request in the original order."""
     missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)
@@ -193,10 +194,10 @@ def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey,
 
 
 def run_one(request: StageRequest, resources: Resources, watch: ProgressCallback) -> Artifact:
-    """Return the artifact of ``request``. If the artifact is missing, compute it while holding its lock.
+    """Return the stored result of ``request``. If the result is missing, compute and store it first.
 
     Raises:
-        BusyError: Another process (or thread) is computing the artifact.
+        BusyError: Another process or thread is computing the result.
     """
     key = key_of(request)
     name = request_title(request)

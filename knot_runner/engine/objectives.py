@@ -1,10 +1,13 @@
-"""Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
+"""Training objectives: the loss of each sample as a function of its logits.
 
-An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. The function
-``make`` returns tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a
-batch. The loss function is the same for all clients; only the rows differ. A request holds the objective as
-``Objective(make, settings)``. Worker processes look up ``make`` by its module and name, so it must be defined at the
-top level of a module of the package or of a plug-in.
+An objective is defined by a function ``make(settings, inputs)``, where ``inputs`` describe the examples of one request.
+``make`` returns a pair:
+
+- the rows: a dict of tensors with one row per example, such as the labels
+- the loss function, which returns the losses of a batch, given the logits and the rows of the batch
+
+The loss function should be the same for all clients, and only the rows should differ. A request holds the objective as
+``Objective(make, settings)``. Define ``make`` at the top level of a module, so that worker processes can import it.
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ SampleLoss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class ObjectiveInputs:
-    """Inputs for building an objective.
+    """Inputs for building an objective. Features are the inputs of a model's last layer.
 
     Attributes:
         labels: The labels of the n examples, shape [n]; -1 for an example without a label.
         tensors: Further tensors of the request by name, each of shape [n, ...], such as a teacher's logits.
-        start_logits: A function that returns the logits, shape [n, C], of the model with its initial weights.
-        head: The last layer of the model in training, which maps features of shape [B, H] to logits of shape [B, C].
-            None for objectives that do not use it.
-        features: ``features(name)`` returns the inputs of the last layer, shape [n, H], of the request's model
-            ``name``. The name ``start`` stands for the initial model. If the loss uses these features, ``make`` must
-            include them in the rows that it returns.
+        start_logits: A function that returns the logits of the examples under the initial weights, shape [n, C].
+        head: The last layer of the model in training, as a function from features [B, H] to logits [B, C]. None if the
+            objective does not set ``reads_head``.
+        features: A function that returns the features of the examples under another model, shape [n, H]. Its argument
+            is the name of this model: a key of the request's ``models``, or "start" for the initial model. If the loss
+            uses these features, ``make`` must return them among the rows.
     """
 
     labels: Tensor
@@ -50,13 +53,18 @@ class ObjectiveInputs:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
+    """Options of the cross-entropy with temperatures (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    z_i are the logits and y_i is the label of sample i. T_i is ``temperature``. If ``hard_temperature`` is set, T_i
-    lies between ``temperature`` and ``hard_temperature``, depending on the sample's initial hardness (see
-    :func:`sample_temperatures`). scale_i is 1. ``per_sample_rate`` selects the control experiment for per-sample
-    temperatures: the softmax uses the temperature 1, and scale_i is 1 / T_i. For a constant temperature, the control
-    experiment changes the learning rate instead (``method.lr_control``).
+    The loss of sample i with the logits z_i and the label y_i is ``scale_i * CE(z_i / T_i, y_i)``. By default, the
+    factor scale_i is 1.
+
+    Attributes:
+        temperature: The temperature T_i of every sample, unless ``hard_temperature`` is set.
+        hard_temperature: If set, T_i is linear in the hardness of sample i (:func:`sample_temperatures`):
+            ``temperature`` at hardness 0, and ``hard_temperature`` at hardness 1.
+        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i``, as a control experiment. The learning rate then
+            differs between samples, instead of the temperature. Without ``hard_temperature``, this option has no
+            effect.
     """
 
     temperature: float = 1.0
@@ -65,7 +73,7 @@ class CrossEntropy:
 
 
 def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the cross-entropy with the true labels, with or without temperatures (:class:`CrossEntropy`)."""
+    """Return the rows and the loss function of the cross-entropy. ``settings``: the fields of :class:`CrossEntropy`."""
     options = CrossEntropy(**settings)
     if options.hard_temperature is None:
 
@@ -86,9 +94,13 @@ def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Lo
 class Objective:
     """The training objective of a request.
 
-    ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``: whether the gradient also flows
-    directly into the last layer, which only autograd engines support. ``reads_features``: whether the loss is a
-    function of (logits, rows, features [B, H]), where the features are the input of the last layer.
+    Attributes:
+        make: Function that returns the rows and the loss function (see :mod:`knot_runner.engine.objectives`).
+        settings: Settings for ``make``, as plain data that can be hashed and sent to worker processes.
+        reads_head: Whether the loss function calls the last layer itself (``ObjectiveInputs.head``). Clients with such
+            an objective are trained with autograd.
+        reads_features: Whether the loss function has a third argument: the inputs of the last layer for the batch,
+            shape [B, H].
     """
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
@@ -103,9 +115,11 @@ class Objective:
 
 
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the rows and the loss of ``objective`` for these inputs.
+    """Return the rows and the loss function of ``objective`` for the examples in ``inputs``.
 
-    The returned loss function raises :class:`UserError` unless it computes one value per sample.
+    Raises:
+        UserError: The objective does not return a pair of a dict and a function. The returned loss function also raises
+            this error if the loss does not have one value per sample.
     """
     rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:
@@ -113,7 +127,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
     is_pair = isinstance(rows_and_loss, tuple) and len(rows_and_loss) == 2
     if not (is_pair and isinstance(rows_and_loss[0], dict) and callable(rows_and_loss[1])):
         kind = type(rows_and_loss).__name__
-        raise UserError(f"objective {objective.name}: returned {kind} instead of (rows, loss function)")
+        raise UserError(f"objective {objective.name!r}: returned {kind} instead of (rows, loss function)")
     rows, loss = rows_and_loss
 
     def checked(logits: Tensor, batch: LossRows, *features: Tensor) -> Tensor:
@@ -121,7 +135,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
-                f"objective {objective.name}: the loss has shape {shape} instead of [{len(logits)}] (one per sample)"
+                f"objective {objective.name!r}: the loss has shape {shape} instead of [{len(logits)}] (one per sample)"
             )
         return values
 
@@ -129,17 +143,20 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """Return the options of the objective if it is cross-entropy, whose gradient has a closed form; otherwise None."""
+    """Return the options of ``objective`` if it is the cross-entropy; return None for any other objective."""
     if objective.make is not cross_entropy:
         return None
     return CrossEntropy(**objective.settings)
 
 
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return T_i and scale_i of each example, each of shape [n], from the initial logits, shape [n, C].
+    """Return the temperature of each example, shape [n], and the factor of each example's loss, shape [n].
 
-    Hardness is 1 - p_i(truth), so T_i increases from ``temperature`` (certainly correct) to ``hard_temperature``
-    (certainly wrong). The paper discusses per-sample temperatures without defining hardness; this definition is ours.
+    ``logits``, shape [n, C], are computed with the initial weights. Hardness is 1 minus the predicted probability of
+    the true label. The temperature T_i is linear in the hardness: ``temperature`` at hardness 0, ``hard_temperature``
+    at hardness 1. The result is (T_i, 1), or (1, 1 / T_i) if ``per_sample_rate`` is true.
+
+    FLex&Chill discusses per-sample temperatures without defining hardness. This definition is ours.
     """
     hardness = 1 - torch.softmax(logits, 1).gather(1, labels[:, None])[:, 0]
     values = options.temperature + (options.hard_temperature - options.temperature) * hardness

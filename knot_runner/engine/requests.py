@@ -1,9 +1,9 @@
 """Requests of methods that train in stages: plain data that can be hashed, pickled and compared.
 
-Requests refer to artifacts in the store, so that runs with equal requests share results. Clients that train in rounds
-use :mod:`knot_runner.engine.federated.cohort` instead. The requests of that module contain tensors, because a round's
-weights are read only once and are not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning
-in both modules.
+A request contains no tensors, but references to artifacts, which are stored results of earlier stages. If several runs
+have equal requests, the result is computed once.
+
+Federated clients train in rounds and use the requests in :mod:`knot_runner.engine.federated.cohort` instead.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """Return the reference to the artifact with the name ``stage/key``."""
+    """Split the ``name`` of an artifact, such as ``stage/key``, into the pair (stage, key)."""
     stage, key = name.split("/")
     return stage, key
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Stored texts or images, and stored inputs of the objective, such as the teachers' soft labels."""
+    """References to stored examples, and to stored inputs of the objective, such as soft labels."""
 
     examples: Ref
     inputs: dict[str, Ref] = field(default_factory=dict)
@@ -45,7 +45,11 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Train:
-    """A request to train one model. If ``start`` is None, seed and party name determine the random initial weights."""
+    """A request to train one model in a stage.
+
+    ``start``: the artifact with the initial weights. If ``start`` is None, all weights that are not pretrained are
+    drawn at random, with a seed that depends on ``seed`` and ``party``.
+    """
 
     stage: Literal["local", "pretrain", "distill"]
     party: str
@@ -67,7 +71,10 @@ class Train:
 
 @dataclass(frozen=True)
 class Predict:
-    """A request for a model's logits, shape [N, C], or its features (inputs of the last layer), shape [N, H]."""
+    """A request for the logits of a model, shape [N, C], or for its features, shape [N, H].
+
+    Features are the inputs of the last layer. ``weights`` and ``examples`` refer to artifacts.
+    """
 
     stage: Literal["soft_labels", "bias", "predictions", "features", "probe"]
     party: str
@@ -78,10 +85,10 @@ class Predict:
 
 
 class OwnRequest(ABC):
-    """Base class of a request type that a method defines.
+    """Base class for request types that a method defines.
 
-    Subclasses are frozen dataclasses of plain data. These classes have the fields ``stage`` and ``party``, and a method
-    ``run`` that executes the request.
+    A subclass is a frozen dataclass of plain data with the fields ``stage`` and ``party``. Its method ``run`` executes
+    the request.
     """
 
     stage: str
@@ -89,14 +96,19 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """Execute the request; return the artifact's tensors and a dict of facts. The dict must include ``seconds``.
+        """Execute the request; return the artifact's tensors and a dict of facts.
 
-        ``resources``, ``work`` and ``report`` are the arguments of :func:`knot_runner.engine.loop.train_network`.
+        The dict must include the duration ``seconds``.
+
+        Args:
+            resources: The store and the device (:class:`~knot_runner.engine.loop.Resources`).
+            work: The folder for commits.
+            report: Function for progress messages, called with (finished steps, all steps, short text).
         """
 
 
 class OwnTraining(OwnRequest):
-    """An :class:`OwnRequest` that trains for a number of epochs."""
+    """Base class for an :class:`OwnRequest` that trains models for a number of epochs."""
 
     training: StageSettings
     seed: int
@@ -107,12 +119,12 @@ StageRequest = Train | Predict | OwnRequest
 
 
 def request_title(request: StageRequest) -> str:
-    """Return the request's name in the progress bar."""
+    """Return the title of the request in the progress bar: its stage and its party."""
     return f"{request.stage} {request.party}".strip()
 
 
 def request_key(request: StageRequest) -> str:
-    """Return the content address of a request's result: a digest of everything that determines the result."""
+    """Return the key of the request's result in the store: a digest of everything that determines the result."""
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # the weights imply the party; two parties may share a prediction
         del plain["party"], plain["stage"]

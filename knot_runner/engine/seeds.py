@@ -1,4 +1,7 @@
-"""Random seeds derived from names, without state: a resumed run draws the same numbers as an uninterrupted run."""
+"""Derive random seeds from names instead of a global state.
+
+A resumed run therefore draws the same random numbers as an uninterrupted run.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,28 @@ SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "pers
 
 
 def keyed(seed: int, *names: object) -> int:
-    """Return a 63-bit seed derived from the run's seed and names such as (stage, party, epoch)."""
+    """Return a 63-bit seed that depends on the run's ``seed`` and on ``names``, such as the stage, party and epoch."""
     text = "/".join(SPELLING.get(str(name), str(name)) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def numpy_generator(seed: int, *names: object) -> np.random.Generator:
-    """Return a new numpy generator seeded with (seed, *names)."""
+    """Return a new numpy random generator with the seed ``keyed(seed, *names)``."""
     return np.random.default_rng(keyed(seed, *names))
 
 
 def generator(seed: int, *names: object) -> torch.Generator:
-    """Return a new CPU generator seeded with (seed, *names)."""
+    """Return a new torch random generator for the CPU with the seed ``keyed(seed, *names)``."""
     return torch.Generator().manual_seed(keyed(seed, *names))
 
 
 @contextmanager
 def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
-    """Context manager: seed torch's global CPU generator and that of ``device`` with (seed, *names).
+    """Context manager that seeds torch's global random generators of the CPU and of ``device``.
 
-    At the end of the ``with`` block, the previous state of the CPU generator is restored. Modules initialize their
-    weights with these generators only. Models for another device are built on the CPU and then moved.
+    The seed is ``keyed(seed, *names)``. After the ``with`` block, the CPU generator has its previous state again. The
+    generator of ``device`` keeps its new state. Use this function when building a module, because initial weights are
+    drawn from the global generators. Build modules on the CPU, so that initial weights do not depend on the device.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(keyed(seed, *names))

@@ -1,4 +1,8 @@
-"""Training in stages: run epochs with a commit after each, and select the weights of the best or the last epoch."""
+"""Training in stages: commit the state after every epoch, and select the weights of the best or the last epoch.
+
+A stage is one part of a run, such as the training of a local model or a distillation. A commit is a saved state from
+which an interrupted stage resumes.
+"""
 
 from __future__ import annotations
 
@@ -26,30 +30,36 @@ Report = Callable[[int, int, str], None]
 
 
 class Trainee:
-    """A training run in epochs. A subclass defines :meth:`epoch`, which changes only ``module`` and ``optimizer``."""
+    """Base class of the trainings that :func:`train_epochs` executes.
+
+    A subclass defines :meth:`epoch`. This method may change only ``module`` and ``optimizer``, because no other state
+    is saved in commits.
+    """
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
 
     def epoch(self, number: int) -> float:
-        """Train epoch ``number``, counted from 1, and return its mean loss."""
+        """Train for one epoch and return the mean loss. ``number``: the number of the epoch, from 1."""
         raise NotImplementedError
 
     def score(self, epoch: int) -> float | None:
-        """Return the score on held-out examples after ``epoch`` (larger is better); None without such examples."""
+        """Return the validation score after ``epoch``; a larger score is better. None without validation examples."""
         return None
 
     def weights(self) -> Tensors:
-        """Return a copy of the weights, which is the result of the training if the current epoch is selected."""
+        """Return a copy of the current weights. This copy is the result if the current epoch is selected."""
         return copy_weights(self.module)
 
 
 class StageTraining(Trainee):
-    """The training of ``module`` on ``examples`` in a stage. A subclass defines :meth:`losses`.
+    """Training of ``module`` on ``examples`` in a stage. A subclass defines the loss in the method :meth:`losses`.
 
     Attributes:
-        names: Names that, with seed and epoch, seed the batch order and dropout.
-        by_examples: See :func:`~knot_runner.engine.training.train`.
+        names: Names that distinguish the random seeds of this training from those of other trainings of the run, such
+            as the stage and the party.
+        by_examples: Whether each batch is weighted by its number of examples in the mean loss. If false, all batches
+            count equally.
     """
 
     by_examples = True
@@ -67,17 +77,17 @@ class StageTraining(Trainee):
         self.optimizer = make_optimizer(self._recipe, module, fused_sgd=True)
 
     def begin(self, epoch: int) -> None:
-        """Prepare ``epoch``, counted from 1. Called when ``module`` is in training mode."""
+        """Prepare for ``epoch``, counted from 1. ``module`` is already in training mode. The default does nothing."""
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return the loss on ``batch``, a scalar or of shape [m]; see :func:`~knot_runner.engine.training.train`."""
+        """Return the loss on ``batch``: a scalar, or one loss for each of m models that train together, shape [m]."""
         raise NotImplementedError
 
     def epoch(self, number: int) -> float:
-        """Train epoch ``number``, counted from 1: one pass over the examples. Return the mean loss.
+        """Train for one pass over the examples and return the mean loss. ``number``: the number of the epoch, from 1.
 
         Raises:
-            DivergedError: The loss is not finite.
+            DivergedError: The mean loss is not finite.
         """
         request = self.request
         settings = self.request.training
@@ -105,13 +115,19 @@ class StageTraining(Trainee):
 def train_epochs(
     trainee: Trainee, work: Path, epochs: int, keep: Literal["best", "last"], select: Literal["score", "loss"]
 ) -> TensorsAndFacts:
-    """Train ``epochs`` epochs in folder ``work``, resuming after the last finished epoch.
+    """Train for ``epochs`` epochs; return the weights of the selected epoch and a dict of facts about the training.
 
-    Return the selected model weights and a dict of training facts. The commits are deleted only when the result is in
-    the store, so a kill before that time loses no finished epoch.
+    Each epoch is committed in the folder ``work``. A repeated call resumes after the last committed epoch. The last
+    commit is not deleted.
 
-    With ``keep="best"``, the epoch with the best validation score is selected. If also ``select="loss"``, the initial
-    model (epoch 0) is a candidate too, as in KNOT's public code. With ``keep="last"``, the last epoch is selected.
+    Args:
+        trainee: The training to execute.
+        work: The folder of the commits.
+        epochs: Number of epochs.
+        keep: The epoch to select: the epoch with the best validation score ("best"), or the last epoch ("last").
+        select: The metric of the validation score: macro-F1 ("score"), or the negative loss ("loss"). With
+            ``keep="best"`` and ``select="loss"``, the initial model (epoch 0) can also be selected, as in KNOT's public
+            code.
     """
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()
@@ -138,12 +154,13 @@ def train_epochs(
         values["seconds"] += seconds
         row["seconds"] = round(seconds, 3)
         checkpoint.save(epoch, _flatten(trainee, best if values["best_epoch"] != epoch else None), values, [row])
+    # The store deletes the commits after it has stored the result, so a kill before that loses no finished epoch.
     facts = {name: values[name] for name in ("seconds", "machines", "best_epoch", "best_score")}
     return best, {"epochs": checkpoint.log(), "select": select, "kept": keep, **facts}
 
 
 def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
-    """Return the tensors to commit. ``best`` is None if the current weights are the best."""
+    """Return the tensors to commit. ``best``: the best weights so far; None if these are the current weights."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
     for index, state in trainee.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
@@ -153,7 +170,7 @@ def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
 
 
 def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
-    """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights (empty without a commit)."""
+    """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights, or {} without a commit."""
     if not tensors:
         return {}
     trainee.module.load_state_dict(_below(tensors, "model."))
@@ -166,5 +183,5 @@ def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
 
 
 def _below(tensors: Tensors, prefix: str) -> Tensors:
-    """Return the tensors whose names begin with ``prefix``, under the rest of their names."""
+    """Return the tensors whose names begin with ``prefix``. The new names are the old names without ``prefix``."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

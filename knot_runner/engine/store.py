@@ -1,10 +1,13 @@
-"""Artifacts: results of finished stages. The key of an artifact is a digest of all inputs; runs share artifacts.
+"""The store of artifacts, which are the results of finished stages.
 
-``<out>/artifacts/<stage>/<key>/`` contains ``tensors.safetensors``, further files of the stage, and ``info.json``. The
-info file is written last and contains digests of itself and the other files. A folder without an info file is
-unfinished work. An artifact that does not match its digest counts as missing, and is moved away when the stage is
-computed again. While a process computes an artifact, it holds the artifact's lock, so that two sweeps in one folder do
-not repeat work.
+The key of an artifact is a digest of all inputs of its stage. If the inputs of a stage are equal in several runs, these
+runs use the same artifact. The folder ``<out>/artifacts/<stage>/<key>/`` contains ``tensors.safetensors``, further
+files of the stage, and ``info.json``. The info file is written last and contains digests of itself and of the other
+files. A stage whose folder has no info file is unfinished.
+
+If a file does not match its digest, the artifact counts as missing. Its files are moved to another folder when the
+stage is computed again. A process holds a lock while computing an artifact, so that no other process computes the same
+artifact.
 """
 
 from __future__ import annotations
@@ -41,7 +44,14 @@ _FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
 @dataclass(frozen=True)
 class Artifact:
-    """The result of a finished stage: the stage's key, the folder, and facts about the stage (seconds, scores, ...)."""
+    """The result of a finished stage.
+
+    Attributes:
+        stage: The name of the stage.
+        key: The digest of all inputs of the stage.
+        folder: The folder that contains the files of the artifact.
+        info: Facts about the stage, such as its duration and scores, and the digests of the files.
+    """
 
     stage: str
     key: str
@@ -52,7 +62,7 @@ class Artifact:
         """Return the artifact's tensors.
 
         Raises:
-            UserError: The tensor file does not have the recorded digest.
+            UserError: The tensor file is missing or does not have the recorded digest.
         """
         return load_bytes(self.read(TENSORS))
 
@@ -60,7 +70,7 @@ class Artifact:
         """Return the content of the artifact's file ``name``.
 
         Raises:
-            UserError: The file does not have the recorded digest.
+            UserError: The file is missing or does not have the recorded digest.
         """
         path = self.folder / name
         content = b""
@@ -82,11 +92,15 @@ class Store:
     plugins: tuple[str, ...] = ()
 
     def folder(self, stage: str, key: str) -> Path:
-        """Return the folder of an artifact."""
+        """Return the folder of the artifact ``key`` of ``stage``. The folder may not exist."""
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
-        """Return the artifact if it is finished and all files have the recorded digests; otherwise return None."""
+        """Return the artifact ``key`` of ``stage``; None if it is missing.
+
+        An unfinished or damaged artifact counts as missing. If ``code`` is set, an artifact that another version of the
+        code computed also counts as missing.
+        """
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
@@ -94,7 +108,11 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """Return a finished artifact. The artifacts that a stage reads are finished, because stages run in order."""
+        """Return an artifact that an earlier stage has stored.
+
+        Raises:
+            UserError: The artifact is missing, because it was deleted or damaged after the earlier stage.
+        """
         artifact = self.find(stage, key)
         if artifact is None:
             raise UserError("the result was deleted. Repeat the command to recreate it", self.folder(stage, key))
@@ -103,9 +121,10 @@ class Store:
     def put(
         self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
-        """Store a finished artifact, and delete the commits of the stage. ``more``: further text files by name.
+        """Store ``tensors`` and the facts ``info`` as a finished artifact, and delete the commits of the stage.
 
-        Call this method while holding :meth:`lock`.
+        ``more``: the contents of further text files, by file name. Hold the lock of the artifact (:meth:`lock`) during
+        the call.
         """
         folder = self.folder(stage, key)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
@@ -119,18 +138,19 @@ class Store:
         return artifact
 
     def find_or_put(self, stage: str, key: str, make: Callable[[], tuple[Tensors, Facts]]) -> Artifact:
-        """Return the artifact. If the artifact is missing, first store the tensors and facts that ``make`` returns."""
+        """Return the artifact ``key`` of ``stage``. If it is missing, first store the result of ``make()``.
+
+        ``make`` returns a pair: the tensors of the artifact, and a dict of facts.
+        """
         with self.lock(stage, key):
             return self.find(stage, key) or self.put(stage, key, *make())
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Context manager: hold the lock of the artifact ``key`` of ``stage`` for the ``with`` block.
+        """Context manager that holds the lock of the artifact ``key`` of ``stage`` during the ``with`` block.
 
-        If another process holds the lock and ``wait`` is true, wait until that process releases the lock. The artifact
-        is then usually finished.
-
-        If the artifact is damaged, its files are moved away, and the damage is reported on stderr.
+        If ``wait`` is true, the context manager waits for the lock. If the artifact is damaged, its files are moved to
+        another folder, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.
@@ -152,7 +172,7 @@ class Store:
             names = list(info["files"])
         if damage:
             moved_to = set_aside_files(folder, [INFO, *names])
-            print(f"{damage}. It is moved to {moved_to} and recreated", file=sys.stderr, flush=True)
+            print(f"{damage}. The result is moved to {moved_to} and recreated", file=sys.stderr, flush=True)
 
 
 def _damage(folder: Path, info: Facts) -> str:

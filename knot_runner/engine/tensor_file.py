@@ -1,13 +1,13 @@
-"""Tensors in files: in one safetensors file, or in several files that commits share ("parts").
+"""Files of tensors: safetensors files, and parts. A part is a file of tensors that do not change between commits.
 
-A file is written directly from the tensors' memory, whereas the library's ``save`` would copy all tensors twice.
+The state of a federated run may hold one tensor for every client, such as a control variate or a head. A round changes
+only the tensors of its participants, and a commit should not write all other tensors again. A tensor is called settled
+if it is the same object as in the previous commit and has not been changed in place. When the settled tensors reach a
+total size of :data:`PART_BYTES`, they are written to a new part. Later commits refer to this part as long as its
+tensors do not change.
 
-A federated state may hold a tensor for every client (a control variate, a head), but a round changes only the tensors
-of its participants. A tensor is settled if it is the same object as in the previous commit, and has not been changed in
-place. As soon as the total size of the settled tensors reaches :data:`PART_BYTES`, they are written to a part, a file
-that later commits refer to. An unchanged tensor is therefore written at most twice, and small states have no parts.
-When less than half of the bytes of a part are in use, the part is dropped and its remaining tensors are written to a
-new part. Tensors in a part are memory-mapped, so that memory use does not grow with the number of clients.
+If less than half of the bytes of a part are in use, the tensors in use move to the next new part, and the old part is
+deleted. Tensors in a part are memory-mapped.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """Return the content of a safetensors file with ``tensors``, as byte buffers in the order of the file.
+    """Return the content of a safetensors file with ``tensors``, as a list of byte buffers in the order of the file.
 
-    The bytes are the same as those of ``safetensors.torch.save``. A buffer shares the memory of its tensor if the
-    tensor is contiguous and on the CPU. Write the buffers before such a tensor changes.
+    The bytes are the same as those of ``safetensors.torch.save``. Do not change the tensors before the buffers are
+    written, because a buffer may be a view of a tensor's memory.
 
     Raises:
-        TypeError: A tensor has a dtype for which this module has no safetensors name.
+        TypeError: A tensor has a dtype that this module cannot save.
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
@@ -63,6 +63,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     end = 0
     for name in names:
         tensor = tensors[name]
+        # The file is written from the memory of the tensors. The library's ``save`` would copy all tensors twice.
         content = _bytes_of(tensor)
         contents.append(content)
         start = end
@@ -74,12 +75,13 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of the file ``path`` as arrays on memory-mapped pages (:func:`map_file`).
+    """Return the tensors of the safetensors file ``path`` by name, as memory-mapped arrays (:func:`map_file`).
 
-    Changes to the arrays are visible only in this process. The caller must have verified the file.
+    Changes to the arrays are visible only in this process. Only the header of the file is checked, so verify the
+    checksum of the file before the call.
 
     Raises:
-        SafetensorError: The file is damaged.
+        SafetensorError: The header is damaged.
         OSError: The file cannot be read.
     """
     with safe_open(path, "numpy"):  # checks the header, and that no two tensors overlap
@@ -99,12 +101,12 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 class DoesNotMatch(Exception):
-    """A file does not have the digest that the commit record states."""
+    """Error: a file of a commit is missing, or does not match the commit record."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A tensor as of a commit: the object, and the number of in-place changes before the commit."""
+    """A tensor at the time of a commit: the object, and the number of earlier in-place changes (``version``)."""
 
     tensor: Tensor
     version: int
@@ -114,9 +116,9 @@ class _Seen:
         return cls(tensor, -1 if tensor.is_inference() else tensor._version)
 
     def is_now(self, tensor: Tensor | None) -> bool:
-        """Return whether ``tensor`` is the same object, unchanged.
+        """Return whether ``tensor`` is the same object and has not been changed since the commit.
 
-        For tensors created in inference mode, the result is False, because they have no version counter.
+        For a tensor that was created in inference mode, the result is False, because it has no version counter.
         """
         return tensor is self.tensor and not tensor.is_inference() and tensor._version == self.version
 
@@ -135,7 +137,7 @@ class _Part:
 
 
 class StateParts:
-    """The shared parts of the commits in ``folder``."""
+    """The parts in ``folder``. A part is a file of unchanged tensors. Several commits may refer to the same part."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -144,10 +146,13 @@ class StateParts:
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """If the settled tensors are large enough, move them into a part; return (tensors to write, moved tensors).
+        """Write the settled tensors to a new part if their total size reaches :data:`PART_BYTES`.
 
-        Both are dicts by name. The first dict holds the tensors that the next commit must write to the state file. The
-        tensors of the second dict are memory-mapped. A call writes at most one part, to which no commit refers yet.
+        Settled tensors have not changed since the previous commit.
+
+        Returns:
+            Two dicts of tensors by name. The first dict holds the tensors that the next commit must write to its state
+            file. The second dict holds memory-mapped copies of the tensors in the new part.
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
@@ -163,14 +168,14 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return the commit record's entry for the parts: the file, digest and used tensor names of each part."""
+        """Return one entry for each part: its file name, its digest, and the names of the tensors still in use."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
-        """Return the memory-mapped tensors of the parts that a commit's ``record`` names.
+        """Return the memory-mapped tensors of all parts in ``record``, a result of :meth:`record`.
 
         Raises:
-            DoesNotMatch: The file of a part does not have the recorded digest.
+            DoesNotMatch: The file of a part is missing or does not have the recorded digest.
         """
         tensors: dict[str, Tensor] = {}
         self._parts = {}
@@ -182,7 +187,7 @@ class StateParts:
         return tensors
 
     def tidy(self) -> None:
-        """Delete parts that the last commit does not name (dropped parts, and parts of a process that was killed)."""
+        """Delete the files of parts to which the last commit does not refer."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)
@@ -200,12 +205,13 @@ class StateParts:
         while (path := self._folder / PART_FILES.replace("*", str(self._number))).exists():
             self._number += 1
         write_atomic(path, content)
+        # With memory-mapped tensors, memory use does not grow with the number of clients.
         mapped = load_file(path)
         self._hold(path.name, digest_of_parts(content), mapped, mapped)
         return mapped
 
     def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
-        """Register the part ``file``, which holds the values ``content``; its tensors ``names`` belong to the state."""
+        """Register the part ``file`` with the tensors ``content``, of which the state uses those called ``names``."""
         held = {name: _Seen.of(content[name]) for name in names}
         self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
 

@@ -1,7 +1,7 @@
 """Trackers, which copy a run's log to Weights & Biases, TensorBoard, or a service that a plug-in adds.
 
-A plug-in registers a tracker by ``TRACKERS["name"] = begin``. A tracker that fails is reported once and switched off.
-The run continues, because its own files hold the same data.
+A plug-in registers a tracker by ``TRACKERS["name"] = begin``, where ``begin(run)`` returns a :class:`Mirror`. If a
+tracker fails, the error is reported once, and the run continues without the tracker.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ STEPS = ("round", "iteration", "epoch")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Information about a run that a tracker receives at the beginning.
+    """The information that a tracker receives at the beginning of a run.
 
-    ``config``: the whole composed config, plain values with string keys. The config contains no API key or password
-    from the environment, because config composition rejects such values. ``family``: the kind of run (federated,
-    distillation, distance, ...).
+    ``config``: the complete config, as plain values with string keys. It contains no API key or password from the
+    environment. ``family``: the kind of run, such as federated, distillation or distance.
     """
 
     spec: TrackerSettings
@@ -49,17 +48,17 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """Return a readable name. Several runs may have the same name; only the run id is unique."""
+        """Return a readable name of the run. Several runs may have the same name; only ``run_id`` is unique."""
         return f"{self.method}-seed{self.seed}"
 
     @property
     def group(self) -> str:
-        """Return the group from the tracker settings (of a preset or the user). The default is ``task/method``."""
+        """Return the name under which the tracker groups runs: ``tracker.group``, or ``task/method`` by default."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
     def tags(self) -> list[str]:
-        """Return the task, the method and the user's own tags."""
+        """Return the tags of the run: the task, the method and the tags in ``tracker.tags``."""
         return list(dict.fromkeys([self.task, self.method, *self.spec.tags]))
 
 
@@ -70,17 +69,19 @@ class Mirror(Protocol):
     """
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Mirror one ``row`` of numbers, with nested keys joined by ``/``.
+        """Copy one row of the log to the service.
 
-        ``steps``: key -> the key in the same row that counts it (a round, an iteration or an epoch). Keys without a
-        counter are not in ``steps``.
+        Args:
+            row: The row as a flat dict, in which the keys of nested dicts are joined by ``/``.
+            steps: For each key, the key of its counter, such as ``round`` (:func:`counting_keys`). Keys without a
+                counter are not included.
         """
 
     def summarize(self, values: Facts) -> None:
-        """Mirror the numbers of the finished run, and its ``status``."""
+        """Copy ``values`` to the service: the numbers of the finished run and its ``status``."""
 
     def close(self, failed: bool) -> None:
-        """End the run. ``failed``: whether an error or a signal ended the run."""
+        """End the mirror of the run. ``failed``: whether an error or a signal ended the run."""
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
@@ -96,11 +97,11 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 
 
 def counting_keys(row: LogRow) -> Counters:
-    """Return the counter of each key of a flat ``row``, as a dict key -> counter.
+    """Return a dict from each key of the flat dict ``row`` to the key of its counter.
 
-    A counter is a key such as a round or an epoch, which counts the rows. The counter of a key is the first of
-    :data:`STEPS` that the row contains with the same prefix as the key. If there is none, the counter is the first of
-    :data:`STEPS` that the row contains without a prefix.
+    A counter is an entry of the same row that counts rounds, iterations or epochs. Its key is one of :data:`STEPS`,
+    with or without a prefix. A counter with the same prefix is preferred: the counter of ``valid/loss`` is
+    ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys without a counter are not included.
     """
     keys = {}
     for key in row:
@@ -113,9 +114,10 @@ def counting_keys(row: LogRow) -> Counters:
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
-    """Yield (key, value, step) for every finite number in a flat ``row`` that is not a counter.
+    """Yield (key, value, step) for every finite number in the flat dict ``row``, except the counters.
 
-    ``otherwise``: the step for keys without a counter.
+    The step is the value of the key's counter. ``steps``: the result of :func:`counting_keys`. ``otherwise``: the step
+    for keys without a counter.
     """
     counting = set(steps.values())
     for key, value in row.items():
@@ -138,9 +140,12 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
 
 
 class Tracker:
-    """Context manager for the mirror of a run. The first logged number starts the mirror, and the exit closes it.
+    """Context manager that sends the log of a run to the tracker that ``tracker.name`` selects.
 
-    Raises :class:`UserError` for an unknown tracker, or if the tracker's package is not installed.
+    The first call of :meth:`log` or :meth:`finish` starts the tracker, and the end of the ``with`` block closes it.
+
+    Raises:
+        UserError: The tracker is unknown, or the tracker's package is not installed.
     """
 
     def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
@@ -157,13 +162,13 @@ class Tracker:
             require_extra(f"tracker={self._name}", extra)
 
     def log(self, row: LogRow) -> None:
-        """Send one ``row`` of numbers to the mirror, with nested keys joined by ``/``."""
+        """Send one ``row`` of the log to the tracker, with nested keys joined by ``/``."""
         self._begin_once()
         values = flat(row)
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
     def finish(self, result: RunResult) -> None:
-        """Send the metrics and other scalars of ``result`` to the mirror, as the summary of the run."""
+        """Send the status, the metrics and other numbers of ``result`` to the tracker, as the summary of the run."""
         numbers = {key: value for key, value in vars(result).items() if type(value) in (int, float)}
         status = {"status": result.status}
         measures = flat({**result.metrics, "valid": getattr(result, "valid", None) or {}})

@@ -1,7 +1,7 @@
-"""The package's own trackers. Both create one tracker run per run id, which a resumed run continues.
+"""The package's own trackers, ``tracker=wandb`` (Weights & Biases) and ``tracker=tensorboard``.
 
-``tracker=wandb``: Weights & Biases; ``tracker=tensorboard``: event files in ``tensorboard/`` in the run's folder, for
-``tensorboard --logdir outputs``.
+A resumed run continues the record that it began earlier in the tracker. TensorBoard's event files are in the subfolder
+``tensorboard`` of the run's folder. To view them, run ``tensorboard --logdir outputs``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVENTS_FOLDER = "tensorboard"
 
 
 def begin_wandb(run: TrackedRun) -> WandbMirror:
-    """Begin or continue the run in Weights & Biases. Raises the exceptions of ``wandb.init``."""
+    """Begin or continue the run in Weights & Biases, and return its mirror. Raises the exceptions of ``wandb.init``."""
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
@@ -41,9 +41,9 @@ def begin_wandb(run: TrackedRun) -> WandbMirror:
 
 
 class WandbMirror:
-    """Mirror to Weights & Biases, which plots each key over its counter.
+    """The mirror for Weights & Biases: an object that copies a run's log to this service.
 
-    See :class:`~knot_runner.engine.tracker.Mirror`.
+    It implements :class:`~knot_runner.engine.tracker.Mirror`.
     """
 
     def __init__(self, run: Any) -> None:
@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log a row."""
+        """Log one ``row``. ``steps``: for each key, the counter over which it is plotted, such as the round."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -59,16 +59,19 @@ class WandbMirror:
         self._run.log(row)
 
     def summarize(self, values: Facts) -> None:
-        """Log the numbers of the finished run."""
+        """Set the summary of the run to ``values``, the numbers of the finished run."""
         self._run.summary.update(values)
 
     def close(self, failed: bool) -> None:
-        """End the run."""
+        """End the run in Weights & Biases with exit code 1 if ``failed`` is true, and otherwise with exit code 0."""
         self._run.finish(exit_code=int(failed))
 
 
 class TensorBoardMirror:
-    """Mirror to TensorBoard, numbers only; see :class:`~knot_runner.engine.tracker.Mirror`."""
+    """The mirror for TensorBoard: an object that writes a run's config and the numbers of its log to event files.
+
+    It implements :class:`~knot_runner.engine.tracker.Mirror`.
+    """
 
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -80,18 +83,21 @@ class TensorBoardMirror:
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log a row."""
+        """Write each number in ``row``. Its step is the value of its counter, whose key is in ``steps``.
+
+        Without a counter, the step is the number of earlier rows.
+        """
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """Log the numbers as metrics of the hyperparameters, so that the HPARAMS dashboard can compare runs."""
+        """Write the config and the final numbers ``values``, so that TensorBoard can compare runs (HPARAMS)."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
         self._writer.add_hparams(plain, measured, run_name=".")
 
     def close(self, failed: bool) -> None:
-        """End the run."""
+        """Close the event file."""
         self._writer.close()

@@ -1,7 +1,7 @@
-"""Local training: the training loop, and a client's work in the plain loop over clients.
+"""Training with autograd: the loop over epochs and batches, and the local training of one federated client.
 
-:func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. Local
-models, students and mutual learners train in stages (:mod:`knot_runner.engine.stages`).
+:func:`train` is the loop, which is also used by training in stages (:mod:`knot_runner.engine.stages`).
+:class:`LocalWork` is the local training of one client.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ def train(
     """Train on ``examples``, epoch by epoch; return the mean loss and the number of steps.
 
     Args:
-        settings: The phases, and how to form batches.
+        settings: The phases of the training, the batch size and the augmentation.
         examples: The training examples.
-        losses: Function of a batch that returns a scalar loss, or losses of shape [m] for m models that train together.
-            Their sum is minimized; the mean is reported.
-        optimizers: The optimizer for each kind of phase (``Phase.trains``).
+        losses: Function that returns the loss of a batch: a scalar, or one loss for each of m models that train
+            together, shape [m]. Each step minimizes the sum of the m losses. The returned mean loss is also a mean over
+            the models.
+        optimizers: A dict from "all", "head" or "body" to the optimizer of these parameters (see :class:`Phase`).
         order: Random generator for the order of the examples and the augmentation.
-        by_examples: Whether the mean loss weights each batch by its number of examples. If false, all batches have
-            equal weights.
-        ends: Called with the number of steps so far, after each step. Training ends if it returns true.
+        by_examples: Whether each batch is weighted by its number of examples in the mean loss. If false, all batches
+            count equally.
+        ends: Function that is called after each step with the number of steps so far. Training ends when this function
+            returns true.
     """
     total = torch.zeros((), dtype=torch.float64, device=examples.labels.device)
     weights = 0
@@ -75,24 +77,28 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossRows) -> Tensor:
-    """Return the scalar mean of ``loss`` over ``batch``. ``rows`` covers all training examples, not only the batch."""
+    """Return the mean of ``loss`` over the examples in ``batch``.
+
+    ``rows``: the rows of the objective, for all training examples.
+    """
     positions, inputs = batch
     logits = model(**inputs)
     return loss(logits, cut_rows(rows, positions, logits.device)).mean()
 
 
 def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRows:
-    """Return the ``rows`` at the batch's ``positions``, on ``device``."""
+    """Return the rows of one batch, on ``device``. ``positions``: the positions of the batch's examples in ``rows``."""
     return {name: tensor[positions.to(tensor.device)].to(device, non_blocking=True) for name, tensor in rows.items()}
 
 
 def make_optimizer(
     recipe: Recipe, module: nn.Module, trains: str = "all", head: str = "", fused_sgd: bool = False
 ) -> torch.optim.Optimizer:
-    """Return an optimizer for the parameters of ``module`` that one kind of phase ``trains``.
+    """Return an optimizer for parameters of ``module``, with the settings in ``recipe``.
 
-    ``head``: the prefix of the names of the head's parameters. ``fused_sgd``: whether SGD may use torch's fused kernel,
-    which rounds differently with momentum.
+    ``trains``: the parameters to train: "all", "head", or "body" (all except the head). ``head``: the prefix of the
+    names of the head's parameters. ``fused_sgd``: whether SGD may use torch's fused kernel. With momentum, this kernel
+    rounds differently.
     """
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in module.named_parameters():
@@ -105,7 +111,7 @@ def make_optimizer(
 
 
 def train_mode(module: nn.Module, frozen_statistics: bool) -> None:
-    """Set ``module`` to training mode. With ``frozen_statistics``, running statistics do not change."""
+    """Set ``module`` to training mode. With ``frozen_statistics``, batch normalization stays in evaluation mode."""
     module.train()
     if frozen_statistics:
         for part in module.modules():
@@ -119,25 +125,29 @@ def all_finite(loss: float, *tensors: Tensor) -> bool:
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Return the gradients of ``value`` with respect to ``parameters``; zeros for frozen or unused parameters."""
+    """Return the gradients of ``value`` with respect to ``parameters``.
+
+    The gradient of a frozen or unused parameter consists of zeros.
+    """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
 
 
 def copy_weights(module: nn.Module) -> Tensors:
-    """Return a copy of all tensors of ``module``."""
+    """Return copies of the parameters and buffers of ``module`` by name."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
 class LocalWork:
-    """One client's local training in the plain loop, and the interface that a :class:`LocalProgram` uses.
+    """The local training of one client with autograd. A :class:`LocalProgram` receives this object as ``work``.
 
     Attributes:
         request: The client's request.
-        model: The module. At first, it has the request's weights and buffers; its final state is the client's result.
+        model: The client's model, which initially has the weights and buffers of the request. Its final state is the
+            result of the client.
         layout: The positions of the model's parameters in flat vectors.
-        examples: The client's training examples, without the held-out ones.
+        examples: The client's training examples, without the held-out examples.
     """
 
     def __init__(self, engine: Loop, request: LocalTraining) -> None:
@@ -146,7 +156,7 @@ class LocalWork:
 
     @cached_property
     def tensors(self) -> Tensors:
-        """Return the program's tensors, on the module's device."""
+        """Return the tensors of the request's local program (``LocalProgram.tensors``), on the model's device."""
         if self.request.program is None:
             return {}
         return {name: tensor.to(self._engine.device) for name, tensor in self.request.program.tensors.items()}
@@ -154,10 +164,12 @@ class LocalWork:
     def train(
         self, module: nn.Module | None = None, losses: Callable[[InputBatch], Tensor] | None = None
     ) -> tuple[float, int]:
-        """Take all steps of the request from the current weights; return (mean loss over all steps, steps).
+        """Train for all epochs of the request, from the current weights; return the mean loss and the number of steps.
 
-        ``module``: a module to train instead of the client's model. ``losses(batch)``: a scalar loss to minimize
-        instead of the objective. With either argument, there is no proximal term, control variate or early stopping.
+        Args:
+            module: A module to train instead of the client's model. It usually contains the client's model.
+            losses: Function that returns the scalar loss of a batch. It replaces the objective, the proximal term and
+                the control variate of the request. There is then no early stopping.
         """
         request = self.request
         recipe = self.request.recipe
@@ -177,11 +189,14 @@ class LocalWork:
         return train(recipe, self.examples, losses, optimizers, local.local_draws(request), ends=ends)
 
     def select(self, rows: Tensor) -> ClientExamples:
-        """Return the training examples at ``rows`` [n]."""
+        """Return the training examples with the row numbers ``rows``."""
         return self._engine.data.select(rows, self._engine.dtype)
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and loss of the request's objective. Its initial logits are those of the current model."""
+        """Return the rows and the loss function of the request's objective.
+
+        The objective's ``start_logits`` are computed with the current weights of ``model``.
+        """
         engine = self._engine
         request = self.request
         objective = self.request.objective
@@ -200,22 +215,25 @@ class LocalWork:
         return self._engine.features(self.request.model_of(name), self.request.rows)
 
     def batches(self) -> Iterator[InputBatch]:
-        """Yield the batches of all epochs. The batches are the same as without a :class:`LocalProgram`."""
+        """Yield the batches of all epochs of the request. They are the same as in training without a local program."""
         recipe = self.request.recipe
         order = local.local_draws(self.request)
         for _ in range(sum(phase.epochs for phase in recipe.phases)):
             yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
 
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
-        """Return a new optimizer with the settings of the request for the parameters ``trains`` of ``module``."""
+        """Return a new optimizer with the request's settings for parameters of ``module``.
+
+        ``trains``: the parameters to train: "all", "head", or "body" (all except the head).
+        """
         return make_optimizer(self.request.recipe, module, trains, self.layout.head)
 
     def train_mode(self, module: nn.Module) -> None:
-        """Set ``module`` to training mode. If running statistics are frozen, forward passes do not change them."""
+        """Set ``module`` to training mode. Running statistics stay unchanged if the request freezes them."""
         train_mode(module, self.request.recipe.frozen_statistics)
 
     def _add_server_terms(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
-        """Add the gradient of (proximal / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) and the control variate."""
+        """Add the control variate and the gradient of ``proximal / 2 * ||w - w_start||^2`` (Li et al. 2020, eq. 2)."""
         engine = self._engine
         proximal = self.request.recipe.proximal
         control = self.request.control
@@ -252,8 +270,8 @@ class LocalWork:
 class _Schedule:
     """The learning rates of ``optimizers`` over the steps of ``work``, and early stopping.
 
-    ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
-    the last step.
+    ``held_loss()`` returns the loss on held-out examples, and is also called before the first step and after the last
+    step. Without ``held_loss``, there is no early stopping.
     """
 
     def __init__(
@@ -273,8 +291,8 @@ class _Schedule:
     def ends(self, step: int) -> bool:
         """Set the learning rate of the next step, and return whether training ends after ``step`` steps.
 
-        If training ends, restore the model with the lowest held-out loss. With ``cosine``, the learning rate of step t,
-        counted from 0, is lr (1 + cos(pi t / T)) / 2, where T is the maximum number of steps.
+        If training ends, restore the weights with the lowest held-out loss. With ``cosine``, the learning rate of step
+        t, counted from 0, is ``lr * (1 + cos(pi * t / T)) / 2``, where T is the maximum number of steps.
         """
         if self._recipe.cosine:
             for optimizer in self._optimizers.values():

@@ -1,1 +1,1 @@
-"""Methods, one file per family. A method is a set of pure functions such as ``plan`` (see ``contract.py``)."""
+"""Federated, distillation and KNOT methods. For the interface of a method, see ``contract.py``."""

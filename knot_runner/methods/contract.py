@@ -1,9 +1,8 @@
-"""The interface of methods, and the table of all methods. A method is a set of functions that are called in each round.
+"""The interface of methods, and the table of all methods. A method is a set of functions that the training loop calls.
 
-**A message is everything that one client sends in a round**: named tensors. The **fold** of a round is the server step:
-the server aggregates the clients' messages and updates the state. Clipping, noise, late arrival, byte counts and
-aggregation use only the messages, in the same way for every method (:mod:`knot_runner.methods.around`). The function
-that runs a round is in :mod:`knot_runner.methods.federated.averaging`.
+A **message** holds the named tensors that a client sends to the server in a round. The **fold** is the server step of a
+round: the server aggregates the messages and updates the state. Mechanisms that act only on messages, such as clipping
+and compression, are in :mod:`knot_runner.methods.around`.
 """
 
 from __future__ import annotations
@@ -38,14 +37,19 @@ FoldFunction = Callable[..., "Folded"]
 
 @dataclass(frozen=True)
 class FurtherWork:
-    """Work after a round's messages are aggregated: inference requests, and training on the results of inference."""
+    """The requests that follow the aggregation of a round's messages.
+
+    Attributes:
+        inferences: Requests for inference.
+        distillation: Requests for training on the outputs of ``inferences``.
+    """
 
     inferences: list[Inference] = field(default_factory=list)
     distillation: list[LocalTraining] = field(default_factory=list)
 
 
 def entries_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the entries of ``state`` whose names begin with ``prefix``. The prefix is removed from the names."""
+    """Return the entries of ``state`` whose names begin with ``prefix``, without this prefix in the names."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
@@ -55,10 +59,10 @@ class ClientWork:
 
     Attributes:
         round: The round in which the client's message arrives.
-        requests: The client's requests. The first request trains the model that the client received; further
-            requests train models that the client keeps (Ditto).
-        trained: The engine's result of each request.
-        sent: The message that the client sent, which :attr:`Method.own` reads; {} before the client sends the message.
+        requests: The client's requests. The first request trains the model that the client received. Further requests
+            train models that the client keeps, as in Ditto.
+        trained: The result of each request.
+        sent: The client's message; {} if it has not been sent yet.
     """
 
     round: int
@@ -68,7 +72,7 @@ class ClientWork:
 
     @staticmethod
     def of_round(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
-        """Return the work of each client of ``round``, in the order of the clients' first ``requests``."""
+        """Group the requests and results of ``round`` by client. Clients are in the order of their first requests."""
         works: dict[int, ClientWork] = {}
         for request, result in zip(requests, trained, strict=True):
             work = works.setdefault(request.client, ClientWork(round, [], []))
@@ -83,7 +87,10 @@ class ClientWork:
 
     @property
     def begun(self) -> int:
-        """Return the round in which the client received its model. For a late client, this is an earlier round."""
+        """Return the round in which the client received its model.
+
+        With asynchronous aggregation, the message may arrive in a later round.
+        """
         return self.requests[0].round
 
     @property
@@ -98,8 +105,8 @@ class Sent:
 
     Attributes:
         examples: The number of the client's training examples.
-        facts: Values to log about the message, such as the norm.
-        model: For a second message, the model that computed its outputs, if the server has this model.
+        facts: Values to log about the message, such as its norm.
+        model: The client's model, if the server computes this message from the model's outputs; otherwise None.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -112,7 +119,7 @@ class Sent:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the message on the wire."""
+        """Return the number of bytes that the client sends. For a compressed message, this is the compressed size."""
         return size(self.parts) if self.packed is None else self.packed
 
 
@@ -123,14 +130,17 @@ def size(parts: ClientMessage) -> int:
 
 @dataclass(frozen=True)
 class Gathering:
-    """The messages of a round, and how to reduce them to one mean.
+    """The messages of a round, and the settings for averaging these messages.
 
     Attributes:
-        phase: 1 for messages after training; 2 after the fold (:class:`~knot_runner.methods.messages.Exchange`).
-        sent: The messages, in client order. Each message is created only when the iterator reaches it.
-        empty: A function that returns the message of a client that has not trained, with the shapes of ``sent``.
-        aggregation: ``weighted`` by training examples, or ``uniform``.
-        unweighted: Parts whose mean is always uniform.
+        phase: 1 for the messages after local training, 2 for the second messages of an
+            :class:`~knot_runner.methods.messages.Exchange`.
+        sent: An iterable of the messages, in the order of the clients. It can be used only once.
+        empty: A function that returns a message with placeholder values, for the names and shapes of the parts. It also
+            works in rounds without messages.
+        aggregation: ``weighted`` to weight clients by their numbers of training examples, or ``uniform`` for equal
+            weights.
+        unweighted: Names of message parts that are always averaged with equal weights.
     """
 
     round: int
@@ -142,7 +152,7 @@ class Gathering:
 
 
 def nothing(*_: object) -> State:
-    """Return {}. This function is the default of the optional functions of a method."""
+    """Return {}. Optional functions of a method default to this function."""
     return {}
 
 
@@ -150,36 +160,45 @@ def nothing(*_: object) -> State:
 class Method:
     """A federated method.
 
-    The state is a flat dict of tensors. The server's entries have plain names, and the entries of client k begin with
-    ``client/<k>/``. Only the server reads ``server/...``.
+    The state is a dict of tensors. Names of client k's entries begin with ``client/<k>/``. All other entries belong to
+    the server. Entries whose names begin with ``server/`` are never sent to clients.
 
     Attributes:
-        init: ``(config, federation) -> state``.
-        plan: ``(config, state, federation, round) -> requests`` to the round's clients; [] when training is finished.
-        message: ``(config, state, federation, work) -> message`` to the server after :class:`ClientWork`, computed from
-            the ``state`` of the round in which the work began. The server reads nothing else from a client.
-        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server step (aggregation).
-            ``mean``: mean of the messages; ``share``: fraction of clients that took part; ``row``: log entries.
-        deployed: ``(config, state, federation, client) -> model`` that a client uses.
-        fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server step on the individual
-            messages. It replaces ``fold``, unless the server may read only means (privacy).
-        own: ``(config, state, federation, work) -> tensors``: state entries that the client keeps, computed from its
-            training or from the message ``work.sent``.
+        init: ``(config, federation) -> state``: the initial state.
+        plan: ``(config, state, federation, round) -> requests``: the training requests for the round's clients; [] when
+            training is finished.
+        message: ``(config, state, federation, work) -> message``: the message that the client sends after its ``work``.
+            ``state`` is the state of the round in which the work began. The server receives nothing else from clients,
+            except second messages (``exchange``).
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server step. ``mean``: mean of
+            the messages; ``share``: fraction of clients that took part; ``row``: log entries.
+        deployed: ``(config, state, federation, client) -> model``: the model that ``client`` uses.
+        fold_each: ``(config, state, federation, round, sent) -> (state, row)``: a server step that reads the individual
+            messages ``sent``. It is called instead of ``fold``. With privacy, however, ``fold`` is called, because the
+            server may read only the mean of the messages.
+        own: ``(config, state, federation, work) -> tensors``: the state entries that the client keeps after its
+            ``work``. ``work.sent`` is the client's message.
         observe: ``(works) -> row``: log entries about the clients' training.
-        received: ``(config, state, federation, client) -> message`` of the server; None: the shared parameters.
-        unweighted: Parts of the message whose mean is always uniform over clients, for any ``method.aggregation``.
-        one_model: Whether all clients deploy the same model, which is evaluated on all test examples. Otherwise
-            each client's model is evaluated on the client's test examples (``evaluated`` of the result).
-        exchange: ``(config) -> exchange``: the exchange of second messages; None: only server distillation may add one.
+        received: ``(config, state, federation, client) -> message``: the server's message to ``client``. By default,
+            ``averaging.received``: the shared parameters.
+        unweighted: Names of message parts that are averaged with equal weights, for any ``method.aggregation``.
+        one_model: Whether all clients use the same model. If true, this model is evaluated on all test examples. If
+            false, each client's model is evaluated on the client's own test examples.
+        exchange: ``(config) -> exchange``: the exchange of second messages; None if the method has none.
         settings: The settings class of a plug-in method.
-        send: ``(sent, phase) -> sent``: changes a message before it reaches the server. The wrappers in
-            :mod:`knot_runner.methods.around` set this attribute and the following attributes.
-        reduce: ``(gathering) -> (mean, row)``: the mean of the messages; None: ``averaging.mean_of``.
-        facts: ``(rounds, rows) -> facts``: entries of the result.
-        arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: ``plan``.
-        begun: ``(state, work) -> state`` when the client's work began; for a late client, an earlier state.
-        pass_time: ``(config, before, after, federation, round) -> (state, row)``: called at the end of the round.
-        is_finished: See :class:`RoundMethod`.
+        send: ``(sent, phase) -> sent``: changes a message before it reaches the server. ``phase`` is 2 for second
+            messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and the following ones.
+        reduce: ``(gathering) -> (mean, row)``: the mean of the messages. By default, ``averaging.mean_of``.
+        facts: ``(rounds, rows) -> facts``: further entries of the run's result. ``rounds``: number of rounds;
+            ``rows``: rows of the log.
+        arriving: ``(config, state, federation, round) -> requests``: the requests whose results arrive in ``round``. By
+            default, the requests of ``plan``.
+        begun: ``(state, work) -> state``: the state when the client's work began. With asynchronous aggregation, this
+            may be the state of an earlier round.
+        pass_time: ``(config, before, after, federation, round) -> (state, row)``: updates the state at the end of the
+            round. ``before`` and ``after`` are the states before and after the server step.
+        is_finished: ``(config, state, federation, round) -> bool``: whether training ends in a round without requests.
+            By default, it does.
     """
 
     init: Callable[..., FederatedState]
@@ -206,7 +225,11 @@ class Method:
     def empty_message(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ClientMessage:
-        """Return the message of a client that has trained nothing, with the shapes of the messages of ``round``."""
+        """Return the message of a client whose training did not change the model.
+
+        Its tensors have the names and shapes of the messages of ``round``. If the method has no requests for ``round``,
+        the result is {}.
+        """
         alone = federation.choosing([federation.numbers[0]])
         requests = self.plan(config, state, alone, round)
         if not requests:
@@ -220,9 +243,12 @@ class Method:
 class RoundMethod:
     """The functions that the training loop calls in each round.
 
-    ``init(config, federation) -> state``; ``plan(config, state, federation, round) -> requests``; ``fold(config, state,
-    federation, round, requests, outcomes) -> (state, row)``. :mod:`knot_runner.methods.messages` converts a federated
-    :class:`Method` to a RoundMethod.
+    - ``init(config, federation) -> state``
+    - ``plan(config, state, federation, round) -> requests``
+    - ``fold(config, state, federation, round, requests, outcomes) -> (state, row)``: ``outcomes`` holds the result of
+      each request, and ``row`` holds log entries
+
+    :func:`knot_runner.methods.messages.in_rounds` converts a :class:`Method` to a RoundMethod.
     """
 
     init: Callable[..., State]
@@ -238,9 +264,9 @@ class RoundMethod:
 
 
 class MethodTable(Table[Any]):
-    """The table from ``method.algorithm`` to the functions of the method.
+    """The table of all methods. The keys are the values of ``method.algorithm``.
 
-    An entry ``package.module:NAME`` is imported when the entry is first read, so a run imports only its own method.
+    An entry may be a string ``package.module:NAME``. The method is then imported when the entry is first read.
     """
 
     def __setitem__(self, name: str, method: Method) -> None:
@@ -284,7 +310,7 @@ def _message_problem(parts: Any, *_: object) -> str:
     if problem := unlike(parts, dict, "a dict (the message)"):
         return problem
     wrong = [name for name, part in parts.items() if not isinstance(part, Tensor)]
-    return f"a message with {wrong[0]!r}, which is not a tensor" if wrong else ""
+    return f"a message whose part {wrong[0]!r} is not a tensor" if wrong else ""
 
 
 def _fold_problem(result: Any, *_: object) -> str:

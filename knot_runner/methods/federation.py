@@ -1,6 +1,6 @@
 """The input of methods that train in rounds: clients, the server's examples, and training settings.
 
-The input contains networks and row numbers, but no raw data and no files.
+The input contains row numbers of examples instead of raw data.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ServerExamples:
     """The examples of a server that distills.
 
     Attributes:
-        test: Rows [m] of the test examples on which the server's model is evaluated.
-        transfer: Rows [n] of the training examples that the server distills on, without labels.
-        random: Rows [r] of the random examples, on which teachers' probability biases are computed; empty if the
+        test: Row numbers [m] of the test examples on which the server's model is evaluated.
+        transfer: Row numbers [n] of the transfer set: training examples whose labels the server does not read.
+        random: Row numbers [r] of random examples for computing the teachers' probability biases. Empty if the
             weighting does not use biases.
     """
 
@@ -50,7 +50,7 @@ class ServerExamples:
 class Federation:
     """All clients or, if ``members`` is set, one cluster of clients that is trained separately.
 
-    ``clients`` always holds all clients, so that a client has the same number and the same draws in any cluster.
+    ``clients`` always holds all clients. A client's number and random draws do not depend on the cluster.
     """
 
     clients: tuple[Party, ...]
@@ -79,7 +79,7 @@ class Federation:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """Return the numbers of the clients that take part, ascending."""
+        """Return the numbers of the clients that may take part in rounds, in ascending order."""
         return range(len(self.clients)) if self.members is None else self.members
 
     @property
@@ -88,7 +88,7 @@ class Federation:
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
-        """Return every client's row numbers of the examples in ``split``."""
+        """Return, for each client, the row numbers of the client's examples in ``split``."""
         return [getattr(client, split) for client in self.clients]
 
     @cached_property
@@ -98,7 +98,7 @@ class Federation:
 
     @property
     def layout(self) -> FlatLayout:
-        """Return the parameter positions of the first architecture."""
+        """Return the positions of the first architecture's parameters in the flat vector of weights."""
         return self.architectures[0].layout
 
     @property
@@ -107,23 +107,23 @@ class Federation:
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
-        """Return the index of the client's architecture, which is the same in all clusters."""
+        """Return the index of the client's architecture in ``architectures``."""
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
-        """Return the parameter positions of the client's model."""
+        """Return the positions of the parameters of the client's model in the flat vector of weights."""
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
-        """Return the client's initial model, which is the same for all clients of the architecture."""
+        """Return the client's initial model. All clients with the same architecture have the same initial model."""
         return self.architectures[self.network_number(client)].start
 
     def choosing(self, clients: Sequence[int]) -> Federation:
-        """Return the federation with ``clients`` as the participants of the next round."""
+        """Return a copy of the federation in which exactly ``clients`` take part in each round."""
         return dataclasses.replace(self, chosen=tuple(clients))
 
     def cluster(self, members: Sequence[int]) -> Federation:
-        """Return the federation that consists of ``members``, all of which take part in rounds."""
+        """Return a copy of the federation that trains only the clients ``members``."""
         ordered = tuple(sorted(members))
         server = self.server
         if server is not None:
@@ -133,15 +133,16 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request for inference of the client's ``model`` on ``rows`` of the test or training examples."""
+        """Return a request to run the client's ``model`` on the examples of ``split`` with the row numbers ``rows``."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property
     def participants(self) -> int:
-        """Return the number of clients in a round.
+        """Return how many clients take part in a round.
 
-        For a fraction C of K clients, the number is m = max(C K, 1) (McMahan et al. 2017, Algorithm 1). A configured
-        number is limited to K.
+        If ``training.clients_per_round`` is a fraction C of the K clients, the result is m = max(C K, 1), rounded down
+        (McMahan et al. 2017, Algorithm 1). If ``training.clients_per_round`` is an integer, the result is this integer,
+        but at most K.
         """
         wanted = self.training.clients_per_round
         if isinstance(wanted, int):
@@ -154,14 +155,18 @@ class Federation:
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return ``participants`` as a fraction of all clients or, with Poisson sampling, the rate q."""
+        """Return the number of ``participants`` as a fraction of all clients.
+
+        With Poisson sampling, the result is always :attr:`rate`.
+        """
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
-        """Return the participants of ``round``, drawn from (seed, round), in ascending order.
+        """Return the numbers of the clients that take part in ``round``, in ascending order.
 
-        Clients are drawn without replacement. With Poisson sampling, each client is drawn independently with
-        probability q, and the list may be empty.
+        If ``chosen`` is set, these are the chosen clients. Otherwise, clients are drawn without replacement. With
+        Poisson sampling, each client is drawn independently with the probability :attr:`rate`, so the list may be
+        empty. Random draws are seeded by (seed, round).
         """
         if self.chosen is not None:
             return sorted(self.chosen)
@@ -171,6 +176,9 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """Return all clients in a random order seeded by (seed, round). The first ones take part in ``round``."""
+        """Return the numbers of all clients in a random order that is seeded by (seed, round).
+
+        With fixed sampling, the first clients of this order take part in ``round``.
+        """
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]

@@ -1,15 +1,18 @@
 """KNOT (arXiv 2110.02432): teachers train separately, then a student learns from their soft labels.
 
-With the student's output p and the output q_k of teacher k for an example of the transfer set, the student minimizes
+For an example of the transfer set, let p be the student's output, and q_k the output of teacher k. The student
+minimizes
 
     sum_k W_k T(p, q_k)    (eq. 3)
 
-T is a loss (:mod:`losses`), such as the regularized transport cost of eq. 1, and W_k a weight of the teacher
+T is a loss, such as the regularized transport cost of eq. 1 (:mod:`losses`). W_k is the weight of teacher k
 (:mod:`weighting`). For differences from the paper and its code, see docs/papers/knot.md.
 
-Round 0 trains the local models, and the global model on the server's labeled examples ("pretrained"). Round 1 computes
-the soft labels of all teachers on the transfer set. If the weighting reads probability biases, round 1 also computes
-the biases on random examples. Round 2 distills into the pretrained global model.
+- Round 0 trains each party's local model on the party's own examples, and pretrains the global model on the server's
+  labeled examples.
+- Round 1 computes the soft labels of all teachers on the transfer set. If the weighting reads probability biases, round
+  1 also computes them on random examples.
+- Round 2 trains the student on the soft labels. The student starts from the pretrained global model.
 """
 
 from __future__ import annotations
@@ -28,7 +31,11 @@ from knot_runner.util.files import LogRow
 
 
 def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -> StageState:
-    """Return an empty state, after checking that the loss and the weighting exist and fit the labels."""
+    """Return an empty state.
+
+    Raises:
+        UserError: The weighting is unknown, or the solver of the loss does not fit the labels.
+    """
     if isinstance(config, KnotSettings):
         check_loss_and_weighting(config.loss, config.weighting, federation.label_points, "method")
     return StageState()
@@ -37,7 +44,7 @@ def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -
 def plan(
     config: KnotSettings | TeachersSettings, state: StageState, federation: PartyFederation, round: int
 ) -> list[StageRequest]:
-    """Return the requests of this round; [] when the method has finished."""
+    """Return the requests of ``round``; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(config, TeachersSettings):
         steps = [plan_teachers, plan_biases]
@@ -50,7 +57,7 @@ def fold(
     config: KnotSettings | TeachersSettings, state: StageState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[StageState, LogRow]:  # fmt: skip
-    """Return the next state and the round's log entries."""
+    """Return the state after ``round``, and the log entries of the round."""
     state = deepcopy(state)
     row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
@@ -80,9 +87,9 @@ def fold(
 
 
 def plan_teachers(config: Any, state: StageState, federation: PartyFederation) -> list[StageRequest]:
-    """Return requests that train every local model and the global model with cross-entropy (section 6).
+    """Return requests that train every local model and the global model with cross-entropy (KNOT section 6).
 
-    Teachers use the task's augmentation. The student does not, because soft labels are computed on original examples.
+    Training uses the task's augmentation.
     """
     requests: list[StageRequest] = [federation.supervised(client, "local") for client in federation.clients]
     return [*requests, federation.supervised(federation.server, "pretrain")]
@@ -91,7 +98,7 @@ def plan_teachers(config: Any, state: StageState, federation: PartyFederation) -
 def plan_soft_labels(config: KnotSettings, state: StageState, federation: PartyFederation) -> list[StageRequest]:
     """Return requests for every teacher's inference on the transfer set.
 
-    If the weighting reads biases, also return requests for the random examples.
+    If the weighting reads probability biases, the list also has requests for inference on the random examples.
     """
     requests: list[StageRequest] = []
     for party in federation.teachers:
@@ -103,13 +110,19 @@ def plan_soft_labels(config: KnotSettings, state: StageState, federation: PartyF
 
 
 def plan_biases(config: Any, state: StageState, federation: PartyFederation) -> list[StageRequest]:
-    """Return requests for every teacher's inference on the random examples (section 5.2, App. D.1)."""
+    """Return requests for every teacher's inference on random examples (KNOT section 5.2 and App. D.1).
+
+    The outputs give the teacher's probability bias; see :func:`~knot_runner.methods.weighting.probability_bias`.
+    """
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
 def plan_distillation(config: KnotSettings, state: StageState, federation: PartyFederation) -> list[StageRequest]:
-    """Return the request that trains the student on the soft labels, starting from the global model (eq. 3)."""
+    """Return the request that trains the student on the teachers' soft labels (KNOT eq. 3).
+
+    The student starts from the pretrained global model. Training uses no augmentation.
+    """
     teachers = [party.name for party in federation.teachers]
     parts = {}
     for split, examples in _transfer_splits(federation).items():
@@ -131,6 +144,7 @@ def plan_distillation(config: KnotSettings, state: StageState, federation: Party
         biases=biases,
         points=federation.label_points,
     )
+    # The student is not augmented, because the soft labels were computed on the original examples.
     return [
         Train(
             stage="distill",

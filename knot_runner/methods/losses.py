@@ -1,7 +1,7 @@
-"""Distillation losses between the student and one teacher, one function each, in one table (KNOT eq. 1, 3).
+"""Distillation losses T between the student and one teacher (KNOT eq. 1 and 3), as functions in the table LOSSES.
 
-To add a loss, write a dataclass of its options and a function. Register ``LOSSES["mine"] = Loss(Mine, mine)`` in a
-module that ``plugins`` lists, and set ``method.loss.name=mine``.
+To add a loss, write a dataclass with its options, and a function. Register ``LOSSES["mine"] = Loss(Mine, mine)`` in a
+module that the setting ``plugins`` lists, and set ``method.loss.name=mine``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss: its options (a dataclass whose fields include ``name``) and its function.
+    """A distillation loss.
 
-    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``, for B examples, K teachers and C
-    classes. ``log_p`` are the student's log-probabilities, ``q`` the teachers' probabilities, and ``points`` the
-    coordinates of the labels.
+    Attributes:
+        options: The class of the loss's options, a dataclass with a field ``name``.
+        function: ``(options, log_p, q, points) -> losses`` [B, K] for B examples and K teachers. ``log_p`` [B, 1, C]:
+            the student's log-probabilities of C classes; ``q`` [B, K, C]: the teachers' probabilities; ``points``
+            [C, d]: the coordinates of the classes.
     """
 
     options: type
@@ -41,12 +43,17 @@ class Loss:
 
 
 def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """Return KL(q || p) as in the paper, or a form that the paper's public code uses.
+    """Return the entropy loss of each example and teacher, shape [B, K].
 
-    The public SA code uses 0.5 (KL(p || q) + KL(q || p)), and the public ERC code uses -sum q log2 p. Zeros in q add
-    nothing. The public code also divides by the number of classes. We do not, because a constant factor does not change
-    the steps of AdamW.
+    ``options.form`` selects the loss, for the student's output p and a teacher's output q:
+
+    - ``kl``: KL(q || p), as in the KNOT paper
+    - ``symmetric``: ``0.5 * (KL(p || q) + KL(q || p))``, as in KNOT's public code for sentiment analysis
+    - ``cross_entropy``: ``-sum q log2 p``, as in KNOT's public code for emotion recognition
+
+    Difference from the public code: we do not divide by the number of classes.
     """
+    # A constant factor, such as 1 / C for C classes, does not change the steps of AdamW.
     if options.form == "cross_entropy":
         return -(q * log_p).sum(-1) / math.log(2)
     forward = (torch.xlogy(q, q) - q * log_p).sum(-1)
@@ -57,15 +64,16 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 
 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """Return the regularized transport cost T_eps(p, q) on the label points (eq. 1).
+    """Return the regularized transport cost T_eps(p, q) of each example and teacher, shape [B, K] (KNOT eq. 1).
 
-    The gradient of this cost with respect to p is the dual potential.
+    p is the student's output, and q a teacher's output. The ground cost is computed from ``points``, the coordinates of
+    the classes. The gradient of T_eps with respect to p is the dual potential.
     """
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
 
 
 def solver_of(options: SinkhornSettings | SinkhornTermSettings) -> Solver:
-    """Return the solver that ``options`` select, by default ``newton``."""
+    """Return the transport solver that ``options`` select. The default solver is ``newton``."""
     return Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
 
 
@@ -93,10 +101,13 @@ LOSSES: Table[Loss] = Table(
 
 
 def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, where: str) -> None:
-    """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
+    """Raise :class:`UserError` if the weighting is unknown, or if the solver of the loss does not fit the labels.
 
-    ``where``: the settings group that contains the weighting. The message names this group. ``points`` [C, d]: the
-    label coordinates, from which the solver of ``loss`` computes costs.
+    Args:
+        loss: The settings of the loss.
+        weighting: The name of the weighting.
+        points: The coordinates [C][d] of the classes, from which the solver computes transport costs.
+        where: The settings group that the error message names.
     """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
@@ -104,7 +115,7 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, whe
         return
     if loss.solver == "line" and len(points[0]) != 1:
         raise UserError(
-            "'line' requires labels that are points on a line, with one coordinate each. Use newton",
+            "'line' requires labels with one coordinate each (points on a line). Use newton",
             f"{where}.loss.solver",
         )
     if loss.solver == "tree":
@@ -116,10 +127,10 @@ class Distillation:
     """Settings of the objective :func:`distillation`.
 
     Attributes:
-        loss: An entry of :data:`LOSSES`, with its options.
+        loss: The settings of a loss in :data:`LOSSES`.
         weighting: The name of an entry of :data:`WEIGHTINGS`.
-        shares: Each teacher's fraction of all training data, which the weighting may read.
-        biases: Each teacher's probability bias, which the weighting may read.
+        shares: Each teacher's fraction of all training data.
+        biases: Each teacher's probability bias; None if the weighting does not use biases.
         points: Coordinates [C][d] of the classes.
     """
 
@@ -135,12 +146,15 @@ class Distillation:
 
 
 def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the student's objective, eq. 3: sum_k W_k T(p, q_k).
+    """Return the student's objective: for each example, ``sum_k W_k T(p, q_k)`` (KNOT eq. 3).
 
-    With ``normalize``, the sum is divided by the sum of the weights. If all weights of an example are 0, all teachers
-    have equal weights for this example.
+    T is the selected loss between the student's output p and the output q_k of teacher k. W_k is the weight of teacher
+    k. With ``normalize``, the sum is divided by ``sum_k W_k``. If all weights of an example are 0, they are replaced by
+    1 before this division.
 
-    ``settings``: see :class:`Distillation`. ``inputs.tensors[teacher]``: each teacher's logits [n, C].
+    Args:
+        settings: The fields of :class:`Distillation`.
+        inputs: ``inputs.tensors[name]`` holds the logits [n, C] of the teacher ``name``.
     """
     spec = Distillation(**settings)
     between = LOSSES[spec.loss.name].function

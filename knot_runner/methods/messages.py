@@ -1,4 +1,4 @@
-"""Conversion of federated methods to :class:`RoundMethod`, and second messages, which follow the aggregation."""
+"""Conversion of federated methods to :class:`RoundMethod`, and the exchange of second messages after aggregation."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from knot_runner.util.errors import DivergedError
 
 @dataclass(frozen=True)
 class Answers:
-    """The second messages of a round, on which the server or the clients train: either their mean, or all messages.
+    """The second messages of a round: either the mean of the messages, or every message.
 
     Attributes:
         mean: The mean of the messages; {} if the method reads each message.
         each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: Each client's trained model by client number, if clients train; {} if the server trains.
+        students: Each client's model by client number, if clients train on the messages; {} if the server trains.
     """
 
     mean: ClientMessage
@@ -48,20 +48,24 @@ class Answers:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A second message of each client, sent after the fold (server step), and the training on these messages.
+    """The exchange of second messages after the server step of a round.
+
+    A second message is computed from outputs of a client's trained model. The server or the clients then train on the
+    second messages.
 
     Attributes:
         ask: ``(config, federation, round, client, model) -> inferences``: inference requests for the client's trained
-            model; [] in rounds without a second message.
-        answer: ``(config, federation, client, outputs) -> message``: the second message, computed from the outputs
-            (logits or features) of these requests.
-        plan: ``(config, state, federation, round, answers) -> requests``: requests that train on the messages; [] if
-            nothing is trained.
-        fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``: updates the state after this
-            training.
-        reads: What ``plan`` and ``fold`` read: the ``mean`` of the messages, ``each`` message, or ``either``.
-        answered_by: ``clients`` or ``server``: who computes the outputs. If the server computes the outputs, clients
-            send no second message.
+            model; [] in rounds without second messages.
+        answer: ``(config, federation, client, outputs) -> message``: the client's second message. ``outputs`` are the
+            logits or features that the inference requests return.
+        plan: ``(config, state, federation, round, answers) -> requests``: requests for training on the second messages;
+            [] if nothing is trained.
+        fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``: the state and the log entries
+            after this training. ``distilled`` holds the result of each request.
+        reads: ``mean`` if ``plan`` and ``fold`` need the mean of the messages, ``each`` if they need every message, and
+            ``either`` if they support both.
+        answered_by: ``clients`` if each client computes its second message and sends it. ``server`` if the server
+            computes all second messages with the clients' models, so clients do not send any.
     """
 
     ask: Callable[..., list[Inference]]
@@ -73,7 +77,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Convert ``method``, with the settings ``config``, to the form that the training loop calls."""
+    """Convert ``method`` with the settings ``config`` to a :class:`RoundMethod`."""
     if config.averages:
         method = keeping_unshared(method, config)
     exchange = None if method.exchange is None else method.exchange(config)
@@ -91,9 +95,9 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` with clients that keep their unshared parameters.
+    """Return ``method``, changed so that each client keeps the parameters that the setting ``method.shared`` excludes.
 
-    With ``batchnorm=local`` clients also keep their running statistics.
+    With ``batchnorm=local``, each client also keeps its running statistics.
     """
     if config.patterns == ("*",) and config.batchnorm != "local":
         return method
@@ -113,9 +117,9 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
 
 
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
-    """Return whether training ends before ``round``, for which the method has no requests.
+    """Return whether training is over. Call this function only if ``method`` has no requests for ``round``.
 
-    With Poisson sampling, a round may have no requests because no client was drawn.
+    With Poisson sampling, training continues if a round has no requests because no client was drawn.
     """
     if federation.sampling == "poisson" and round < federation.training.rounds:
         return False
@@ -126,9 +130,10 @@ def fold_and_exchange(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Run the fold and the exchange of ``round``; return the state, the log entries, and the further work.
+    """Run the server step of ``round`` and the exchange of second messages.
 
-    The log entries of the fold and of the exchange are merged. The byte counts of the two are added.
+    Returns:
+        The state, the log entries, and the requests of the exchange. The logged byte counts include the exchange.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:
@@ -144,7 +149,10 @@ def check_outcomes(
     federation: Federation,
     remedy: str = "a smaller training.lr, or a higher method.temperature",
 ) -> None:
-    """Raise :class:`DivergedError`, with round, client and ``remedy``, if a loss or weight is not finite."""
+    """Raise :class:`DivergedError` if a loss or weight is not finite.
+
+    The error message names the round and the client, and suggests ``remedy``.
+    """
     number = round + 1
     for result in trained:
         if math.isfinite(result.loss) and result.finite:
@@ -160,7 +168,7 @@ def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Run ``exchange`` after the fold of ``round``; return the state, the log entries, and the further work."""
+    """Run ``exchange`` after the server step; return the state, the log entries, and the exchange's requests."""
     models = {work.client: work.trained[0].model for work in ClientWork.of_round(round, requests, trained)}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]
@@ -201,9 +209,10 @@ def run_exchange(
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
-    """Return a second message, computed from outputs that are all 0, with the shapes of every second message.
+    """Return the second message of a client whose outputs are all 0.
 
-    In rounds without a second message, the result is {}.
+    Its tensors have the same names and shapes as those of all second messages of ``round``. In rounds without second
+    messages, the result is {}.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

@@ -1,7 +1,8 @@
-"""Mutual learning (Zhang et al. 2018, Anil et al. 2018) between KNOT's parties.
+"""Mutual learning (Zhang et al. 2018, Anil et al. 2018) of several parties: the clients and, optionally, the server.
 
-Party k has labeled examples of its own, and all K parties read the same transfer set. p_k and q_j are the output
-probabilities of parties k and j on the transfer set (q_j without a gradient). Party k minimizes
+Each of the K parties has its own labeled examples, and all parties read the same transfer set. Let p_k be the output
+probabilities of party k on the transfer set. q_k has the same values as p_k, but no gradient flows through q_k. Party k
+minimizes
 
     CE on its own examples + weight / (K - 1) sum_{j != k} T(p_k, q_j)
 
@@ -59,7 +60,7 @@ def init(config: MutualSettings, federation: PartyFederation) -> StageState:
 
 
 def plan(config: MutualSettings, state: StageState, federation: PartyFederation, round: int) -> list[StageRequest]:
-    """Return the training requests of this round; [] when the method has finished."""
+    """Return the requests of ``round``; [] when the method has finished."""
     if round == 0:
         return plan_teachers(config, state, federation)
     parties = learners(config, federation)
@@ -86,7 +87,7 @@ def fold(
     config: MutualSettings, state: StageState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[StageState, LogRow]:  # fmt: skip
-    """Return the next state and the round's log entries."""
+    """Return the state after ``round``, and the log entries of the round."""
     state = copy.deepcopy(state)
     row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
@@ -106,7 +107,7 @@ def fold(
 
 
 def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
-    """Return the parties that learn from each other: parties with local models and, if configured, the server."""
+    """Return the parties that learn from each other: all clients and, with ``config.global_model``, the server."""
     if config.global_model:
         return federation.teachers
     return list(federation.clients)
@@ -117,13 +118,16 @@ MUTUAL = StageMethod(init, plan, fold)
 
 @dataclass(frozen=True)
 class TrainParties(OwnTraining):
-    """A request to train several parties together. In the artifact, the weights of party i have the prefix ``i.``.
+    """A request to train several parties together.
 
-    An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
-    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. A party's own
-    examples may be fewer than the transfer examples. As soon as all of them have been used, a new pass over them
-    begins. The mutual term is ``weight`` times the mean loss between the party's outputs and the other parties' outputs
-    on the transfer batch. The other parties' outputs carry no gradient.
+    An epoch is one pass over the ``transfer`` set. Each optimizer step trains all parties. The loss of a party is the
+    sum of two terms:
+
+    - the cross-entropy on a batch of the party's own examples, which are repeated as often as needed
+    - ``weight`` times the mean loss between the party's outputs and the other parties' outputs on a batch of the
+      transfer set
+
+    No gradient flows through the other parties' outputs. In the artifact, names of party i's weights begin with ``i.``.
     """
 
     stage: str
@@ -148,14 +152,14 @@ class TrainParties(OwnTraining):
 
     @property
     def network(self) -> Network:
-        """Return the first party's network. All parties have the same classes."""
+        """Return the first party's network."""
         return self.networks[0]
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the selected weights, and the training facts of :func:`knot_runner.engine.training.train_epochs`.
+        """Train all parties. Return the weights of the selected epoch, and facts about the training.
 
-        The selected epoch has the highest macro-F1 on validation examples, averaged over parties. If there are no
-        validation examples, the last epoch is selected.
+        With ``training.select=best``, the selected epoch has the highest macro-F1 on validation examples, averaged over
+        parties. With ``select=last``, or if there are no validation examples, the last epoch is selected.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -165,11 +169,15 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return, for each party, the mean ``loss`` between the party's outputs and the outputs of the other parties.
+    """Return, for each party, the mean loss between the party's outputs and those of the other parties.
 
-    Each loss is a scalar, the mean over the batch and the other parties. ``logits``: each party's logits, of shape [B,
-    C]; ``points``, shape [C, d]: coordinates of the classes. With KL, the result is the sum in Zhang et al. 2018
-    divided by the number of other parties.
+    Each result is a scalar, averaged over the batch and the other parties. With KL, it is the mutual term of Zhang et
+    al. 2018.
+
+    Args:
+        loss: The settings of the loss.
+        logits: Each party's logits, shape [B, C].
+        points: Coordinates [C, d] of the classes.
     """
     between = LOSSES[loss.name].function
     targets = [torch.softmax(outputs.detach(), dim=-1) for outputs in logits]
@@ -200,7 +208,7 @@ class _Together(StageTraining):
         self.points = torch.tensor(request.points, dtype=torch.float64).to(resources.device)
 
     def begin(self, epoch: int) -> None:
-        """Implement :meth:`StageTraining.begin`."""
+        """Start a new pass over each party's own examples."""
         parties = zip(self._parties.parties, self.trains, strict=True)
         self._batches = [self._own_batches(name, examples, epoch) for name, examples in parties]
 
@@ -212,7 +220,10 @@ class _Together(StageTraining):
             yield from examples.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return each party's loss on ``batch`` and on a batch of its own. No loss has a gradient for other parties."""
+        """Return each party's loss on ``batch`` of the transfer set and on a batch of the party's own examples.
+
+        The gradient of a party's loss reaches only the model of this party.
+        """
         _, inputs = batch
         supervised = []
         outputs = []
@@ -225,7 +236,10 @@ class _Together(StageTraining):
         return torch.stack(supervised) + self._parties.weight * torch.stack(mutual)
 
     def score(self, epoch: int) -> float | None:
-        """Return the macro-F1 on the validation examples, averaged over parties that have any."""
+        """Return the macro-F1 on validation examples, averaged over the parties that have validation examples.
+
+        If no party has validation examples, the result is None.
+        """
         if not self.valids:
             return None
         total = 0.0

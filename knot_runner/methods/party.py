@@ -1,7 +1,4 @@
-"""Parties, the input of methods that train in stages: a name, examples by split, and a network.
-
-This module also computes the coordinates of labels.
-"""
+"""Parties (clients and servers) with their examples and networks, and the input of methods that train in stages."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ LabelPoints = list[list[float]]
 
 @dataclass(frozen=True)
 class Architecture:
-    """The parameter layout of a network, and the initial model of clients with this network."""
+    """A network, its parameter layout, and the initial model of all clients with this network."""
 
     network: Network
     layout: FlatLayout
@@ -41,8 +38,10 @@ class Architecture:
 class Party:
     """A client of a method that trains in rounds.
 
-    ``train``, ``test``, ``valid``: the client's rows [n] of each split among the examples that an engine holds.
-    ``valid`` is empty if the client has no validation examples.
+    Attributes:
+        train: Row numbers [n] of the client's training examples.
+        test: Row numbers [m] of the client's test examples.
+        valid: Row numbers [v] of the client's validation examples; empty if the client has none.
     """
 
     name: str
@@ -65,9 +64,8 @@ class StoredParty:
         examples: The party's examples in the store, by split.
         network: The party's network.
         size: The number of the party's training examples.
-        trained: The party's weights, if they are in the store before the run.
-        originals: If this party reads transformed images (a view), the untransformed examples that other parties read,
-            by split.
+        trained: The party's weights, if they are in the store before the run; otherwise None.
+        originals: If the party reads transformed images, the same images without the transformation, by split.
     """
 
     name: str
@@ -96,20 +94,20 @@ class StoredParty:
 
 @dataclass
 class StageState:
-    """The state of a method that trains in stages. Strings ``stage/key`` name artifacts; "" stands for no artifact.
+    """The state of a method that trains in stages. Strings ``stage/key`` refer to artifacts; "" stands for no artifact.
 
     Attributes:
         weights: The separately trained model of each party.
-        soft: For each party, the soft labels of each transfer split (KNOT).
+        soft: The soft labels of each party, for each split of the transfer set (KNOT).
         bias: The probability bias of each party (KNOT).
         after: The model of each party after mutual learning.
         phases: The student's weights after each phase (``method.schedule.phases``).
         before: The pretrained global model, from which the student starts.
-        together: All models that are trained together.
-        records: The records that the teacher's owner released.
+        together: One artifact with all models that were trained together.
+        records: Statistics of the teacher's activations, released by the owner of the teacher.
         synthetic: The images synthesized from the teacher.
         student: The student, or the global model if nothing is distilled.
-        selected_epoch: The epoch of the weights of ``student`` or ``together``; None before distillation.
+        selected_epoch: The epoch whose weights are in ``student`` or ``together``; None before distillation.
         facts: Further entries of the result: ``terms``, ``phases`` and ``synthesis``.
     """
 
@@ -128,7 +126,7 @@ class StageState:
 
     @property
     def artifacts(self) -> list[Ref]:
-        """Return the artifacts that the state names, without duplicates."""
+        """Return references to all artifacts in the state, without duplicates."""
         names = list(self.weights.values())
         for splits in self.soft.values():
             names += splits.values()
@@ -138,19 +136,19 @@ class StageState:
 
 
 def scored(row: LogRow) -> LogRow:
-    """Return ``row`` without entries that are None. The validation score is None if no examples are held out."""
+    """Return the entries of ``row`` that are not None."""
     return {name: value for name, value in row.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class StageMethod:
-    """A method that trains in stages, whose models are artifacts.
+    """A method that trains in stages and stores its models as artifacts.
 
     Attributes:
         init: ``(config, federation) -> state``.
         plan: ``(config, state, federation, round) -> requests``; [] when the method has finished.
-        fold: ``(config, state, federation, round, requests, artifacts) -> (state, row)``, with the artifact of each
-            request. ``row`` holds log entries.
+        fold: ``(config, state, federation, round, requests, artifacts) -> (state, row)``. ``artifacts``: the artifact
+            of each request; ``row``: log entries.
     """
 
     init: Callable[..., StageState]
@@ -162,9 +160,11 @@ class StageMethod:
 class PartyFederation:
     """The input of methods that train in stages: parties with examples and networks, and training settings.
 
-    ``clients``: the parties with local models; ``server``: the party with the global data set and model; ``transfer``:
-    the party with the unlabeled transfer set (by default the server); ``random``: random examples, on which teachers'
-    probability biases are computed, or None if the weighting does not use biases.
+    - ``clients``: the parties with local models
+    - ``server``: the party with the global data set and model
+    - ``transfer``: the party with the unlabeled transfer set, by default the server
+    - ``random``: random examples for computing the teachers' probability biases; None if the weighting does not use
+      biases
     """
 
     clients: tuple[StoredParty, ...]
@@ -186,7 +186,7 @@ class PartyFederation:
 
     @property
     def teachers(self) -> list[StoredParty]:
-        """Return all parties with local models, then the server with the pretrained global model (KNOT eq. 3)."""
+        """Return the teachers in the order of KNOT eq. 3: all clients, then the server."""
         return [*self.clients, self.server]
 
     @property
@@ -209,7 +209,10 @@ class PartyFederation:
         return digest([parts, self.random, self.weights, self.server.originals, trained], 64)
 
     def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
-        """Return the request that trains the party's network on labeled examples, with the settings of ``stage``."""
+        """Return the request that trains the party's network on the party's labeled examples.
+
+        ``stage`` selects the training settings.
+        """
         return Train(
             stage=stage,
             party=party.name,
@@ -227,7 +230,10 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> LabelPoints:
-    """Return the points [C][d] of ``labels`` for the transport cost, as ``labels.support`` selects (KNOT App. C.1)."""
+    """Return the coordinates of the classes, shape [C][d], from which transport costs are computed (KNOT App. C.1).
+
+    ``labels.support`` selects ``labels.coordinates``, one-hot vectors, or the concatenation of both.
+    """
     from knot_runner.transport import support  # only distillation needs this module
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

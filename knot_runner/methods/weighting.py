@@ -1,4 +1,4 @@
-"""Teacher weightings W_k (KNOT section 5), one function each, in the table WEIGHTINGS."""
+"""Functions that compute the teachers' weights W_k (KNOT section 5), in the table WEIGHTINGS."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting A: W = 1 (section 5.1)."""
+    """Return the weights of weighting A: 1 for every teacher (KNOT section 5.1)."""
     return torch.ones(q.shape[:2])
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting D: the teacher's fraction of all training data. This weight is equal for all examples."""
+    """Return the weights of weighting D: each teacher's fraction of all training data."""
     return shares.expand(q.shape[:2]).clone()
 
 
 def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting U: the L2 distance of the teacher's output from the uniform distribution."""
+    """Return the weights of weighting U: the L2 distance between each teacher's output and the uniform distribution."""
     distance: Tensor = (q - 1 / q.shape[2]).norm(dim=2)
     return distance
 
 
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting E, the L2 confidence (definition 5.1).
+    """Return the weights of weighting E: the L2 confidence of each teacher (KNOT definition 5.1).
 
-    The confidence is the L2 distance of the teacher's output from the teacher's probability bias B_k.
+    The confidence is the L2 distance between the teacher's output and the teacher's probability bias B_k.
     """
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
     distance: Tensor = (q - biases).norm(dim=2)
@@ -65,33 +65,34 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights``, shape [N, K], but with all weights set to 1 for examples whose weights are all 0.
+    """Return ``weights`` [N, K], with rows of ones instead of rows of zeros.
 
-    The weights can then be normalized. If all weights of an example are 0, the output of every teacher equals the
-    reference (uniform distribution or bias), so all teachers count equally.
+    Each row of the result can therefore be divided by its sum.
     """
+    # If all weights are 0, each output equals the reference (uniform or bias), so all teachers count equally.
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
 
 def probability_bias(logits: Tensor) -> list[float]:
-    """Return the probability bias B_k: for each label, the fraction of random examples with this label as argmax.
+    """Return a teacher's probability bias B_k: how often the teacher predicts each label for random examples.
 
-    ``logits`` [N, C]: the teacher's logits for the random examples. A pseudo-count of 1 is added for each class (KNOT
-    App. D.1).
+    ``logits`` [N, C]: the teacher's outputs for these examples. The result holds the frequency of each label, after 1
+    has been added to the count of every label (KNOT App. D.1).
     """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting may read biases, which need inference on random examples; true for all plug-ins."""
+    """Return whether the weighting reads probability biases. The result is true for all weightings from plug-ins."""
     return weighting not in ("A", "D", "U")
 
 
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
-    """Return ``bias.images`` unlabeled images with the shape of ``public``, the images of the transfer set.
+    """Return random images without labels, with the shape of the images in ``public``.
 
-    The images are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
+    ``bias.images`` is their number. With ``bias.noise=uniform``, each image is uniform noise. Otherwise, it is a
+    randomly drawn image of ``public`` with permuted pixels. The permutation is the same in all channels.
     """
     draw = numpy_generator(seed, "random images", bias.noise)
     count = bias.images

@@ -1,1 +1,1 @@
-"""Text models and image models."""
+"""Text models and image models, and the tokenization of texts."""

@@ -1,4 +1,4 @@
-"""BERT-tiny with KNOT's published head, or with the plain classification head (KNOT Fig. 4)."""
+"""BERT text classifiers with the head of KNOT's published code, or with BERT's usual head (KNOT Fig. 4)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from knot_runner.config.settings.groups import ModelSettings
 
 
 class PublishedHead(nn.Module):
-    """A head: LayerNorm of (last hidden state + embedding output), followed by a post-norm Transformer encoder layer.
+    """The head of KNOT's published code: a LayerNorm, followed by a post-norm Transformer encoder layer.
 
-    Only the [CLS] position is read, so the queries and the feed-forward network are computed only for this position.
-    The results equal the output of ``nn.TransformerEncoderLayer`` at this position (tested), and the whole model takes
-    half the time.
+    The input of the LayerNorm is the sum of the last hidden state and the embedding output. To save time, only the
+    output at [CLS] is computed. It equals the output of ``nn.TransformerEncoderLayer`` at [CLS].
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:
@@ -24,12 +23,15 @@ class PublishedHead(nn.Module):
     def forward(self, last: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
         """Return the features, shape [B, H].
 
-        ``last`` (the last hidden state) and ``embedded`` (the embedding output) have shape [B, L, H]; ``mask`` is a
-        bool tensor of shape [B, L], True for a token and False for padding.
+        Args:
+            last: The last hidden state, shape [B, L, H].
+            embedded: The embedding output, shape [B, L, H].
+            mask: True for a token and False for padding, shape [B, L].
         """
         x = self.norm(last + embedded)
         layer = self.layer
         cls = x[:, :1]
+        # With queries only at [CLS], the whole model takes half the time. The equality with the full layer is tested.
         attended, _ = layer.self_attn(cls, x, x, key_padding_mask=~mask, need_weights=False)
         cls = layer.norm1(cls + layer.dropout1(attended))
         forward = layer.linear2(layer.dropout(layer.activation(layer.linear1(cls))))
@@ -37,7 +39,7 @@ class PublishedHead(nn.Module):
 
 
 class PlainHead(nn.Module):
-    """The head of BertForSequenceClassification: a tanh pooler at [CLS], followed by dropout."""
+    """The head of BertForSequenceClassification: a linear layer with tanh at [CLS], followed by dropout."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -45,12 +47,15 @@ class PlainHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, last: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Return the features [B, H]."""
+        """Return the features, shape [B, H], from the last hidden state ``last``, shape [B, L, H].
+
+        The arguments ``embedded`` and ``mask`` are not used.
+        """
         return self.dropout(torch.tanh(self.pooler(last[:, 0])))
 
 
 class TextClassifier(nn.Module):
-    """Encoder, head and linear classifier. All parameters are trained."""
+    """A text classifier that consists of a BERT encoder, a head and a linear layer. All parameters are trained."""
 
     def __init__(self, spec: ModelSettings, vocabulary_size: int, classes: int) -> None:
         super().__init__()
@@ -72,7 +77,13 @@ class TextClassifier(nn.Module):
         self.classifier = nn.Linear(spec.hidden, classes)
 
     def features(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Return the classifier's inputs, shape [B, H], for token ids, mask and segment ids, each of shape [B, L]."""
+        """Return the inputs of the last linear layer, shape [B, H].
+
+        Args:
+            ids: The token ids, shape [B, L].
+            mask: True for a token and False for padding, shape [B, L].
+            types: The segment ids, shape [B, L].
+        """
         tokens = mask.bool()
         # for a mask with two dimensions, transformers would check its values and so wait for the device
         attended = tokens[:, None, None]
@@ -80,5 +91,5 @@ class TextClassifier(nn.Module):
         return self.head(output.last_hidden_state, output.hidden_states[0], tokens)
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Return logits [B, C]."""
+        """Return the logits, shape [B, C]. The arguments are the same as for :meth:`features`."""
         return self.classifier(self.features(ids, mask, types))

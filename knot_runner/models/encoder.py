@@ -1,4 +1,4 @@
-"""Autoencoders, whose codes represent images in distances between data sets (FedWaD D.2, D.3)."""
+"""Autoencoders. The distance between two data sets is computed from the codes of their images (FedWaD D.2, D.3)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from knot_runner.util.errors import UserError
 
 
 def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return the autoencoder of ``spec`` for images of ``shape`` (C, H, W), initialized from torch's current seed.
+    """Return the autoencoder that ``spec`` describes, for images of ``shape`` (C, H, W).
+
+    The initial weights are drawn from torch's global random generator.
 
     Raises:
-        UserError: The images are too small.
+        UserError: The images are too small for the number of convolutions.
     """
     if spec.kind == "conv":
         return _convolutions(spec, shape)
@@ -26,8 +28,10 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 class Autoencoder(nn.Module):
     """An encoder and a decoder for images.
 
-    ``encoder`` maps normalized images of shape [B, C, H, W] to codes of shape [B, code], where ``code`` is the number
-    of values of a code. ``decoder`` maps codes to images.
+    Attributes:
+        encoder: Maps normalized images of shape [B, C, H, W] to codes of shape [B, code].
+        decoder: Maps codes to images of shape [B, C, H, W].
+        code: The number of values of a code.
     """
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
@@ -37,18 +41,19 @@ class Autoencoder(nn.Module):
         self.code = code
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the reconstruction of x [B, C, H, W]."""
+        """Return the reconstruction of the images x, shape [B, C, H, W]."""
         return self.decoder(self.encoder(x))
 
 
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     """Return an autoencoder with convolutions in the encoder and transposed convolutions in the decoder.
 
-    All layers are 4x4 with stride 2 and padding 1, followed by ReLU. Only the decoder's last layer is linear, since
-    normalized pixels are unbounded. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, as in the closest
-    public CIFAR-10 autoencoder (docs/papers/fedwad.md). A convolution halves the height and the width, rounded down (28
-    -> 14 -> 7 -> 3). For an odd height or width, the matching transposed convolution restores the lost row or column by
-    output padding.
+    All layers have 4x4 kernels, stride 2 and padding 1, and are followed by ReLU. The decoder's last layer has no ReLU,
+    because normalized pixels can be negative. For 3x32x32 images, ``sizes: [12, 24, 48]`` gives a code of 48x4x4 = 768
+    values, as in the closest public CIFAR-10 autoencoder (docs/papers/fedwad.md).
+
+    A convolution halves the height and the width, rounded down (28 -> 14 -> 7 -> 3). For an odd height or width, output
+    padding of the corresponding transposed convolution restores the lost row or column.
     """
     down = []
     odd_sides = []
@@ -82,7 +87,7 @@ def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _with_relu(sizes: list[int]) -> list[nn.Module]:
-    """Return linear layers of ``sizes`` with a ReLU between each two layers."""
+    """Return linear layers between consecutive ``sizes``, with a ReLU between each two layers."""
     layers = []
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]

@@ -1,7 +1,7 @@
-"""Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
+"""Image models: multilayer perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
 
-In every model, the last linear layer is named ``head``. :mod:`knot_runner.models.taps` lists hidden features for
-distillation.
+In every model, the last linear layer is named ``head``. :mod:`knot_runner.models.taps` lists the intermediate outputs
+that distillation can use.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Shape = tuple[int, int, int]
 
 
 def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module:
-    """Return the model that ``spec`` describes, which maps x of shape [B, C, H, W] to logits of shape [B, classes].
+    """Return the model that ``spec`` describes, with random initial weights drawn from torch's global generator.
 
-    The model is initialized from torch's current seed.
+    The model maps images of shape [B, C, H, W] to logits of shape [B, classes].
 
     Raises:
-        UserError: The images are too small.
+        UserError: The images are too small for the number of convolutions or pooling layers.
     """
     match spec:
         case ResnetSettings():
@@ -52,9 +52,10 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
 
 class Cnn(nn.Module):
-    """A network of convolutions (ReLU, 2x2 max-pooling), hidden layers (ReLU) and a head (McMahan et al. 2017).
+    """A convolutional network (McMahan et al. 2017), or a multilayer perceptron if there are no convolutions.
 
-    A multilayer perceptron has no convolutions (FEMNIST-DNN: 784-512-256-128-62).
+    Each convolution is followed by ReLU and 2x2 max-pooling. After the convolutions come hidden dense layers with ReLU,
+    and then the head. For example, FEMNIST-DNN is a multilayer perceptron with the layer sizes 784-512-256-128-62.
     """
 
     def __init__(self, spec: CnnSettings | MlpSettings, shape: Shape, classes: int) -> None:
@@ -78,7 +79,7 @@ class Cnn(nn.Module):
         self.softmax = spec.output == "softmax"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x [B, C, H, W]."""
+        """Return the logits for x, shape [B, C, H, W]. With ``output: softmax``, return probabilities instead."""
         for conv in self.convs:
             x = F.max_pool2d(F.relu(conv(x)), 2)
         x = self.flatten(x)
@@ -89,16 +90,18 @@ class Cnn(nn.Module):
 
 
 def convolution(before: int, after: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution without bias. With stride 1, its output has the height and width of its input."""
+    """Return a convolution from ``before`` to ``after`` channels, without bias.
+
+    With stride 1, the output of the convolution has the same height and width as the input.
+    """
     return nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False)
 
 
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
     """Yield (input channels, output channels, stride) of every block.
 
-    ``counts`` gives the number of blocks per stage. The first stage has ``width`` channels, and each following stage
-    has twice the channels of the previous stage. The first block of each following stage halves the height and the
-    width.
+    ``counts``: the number of blocks in each stage. The first stage has ``width`` channels. Each further stage doubles
+    the number of channels, and its first block halves the height and the width of the feature maps.
     """
     for stage, count in enumerate(counts):
         after = width * 2**stage
@@ -127,9 +130,10 @@ class _Block(nn.Module):
 
 
 class Resnet(nn.Module):
-    """A ResNet with basic blocks. ``blocks: [2, 2, 2, 2]`` and ``width: 64`` give ResNet-18.
+    """A ResNet with basic blocks.
 
-    ResNet-18 has 11.2 M parameters for 100 classes.
+    For example, the settings ``blocks: [2, 2, 2, 2]`` and ``width: 64`` give ResNet-18, which has 11.2 M parameters for
+    100 classes.
     """
 
     def __init__(self, spec: ResnetSettings, shape: Shape, classes: int) -> None:
@@ -149,7 +153,7 @@ class Resnet(nn.Module):
         initialize_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x [B, C, H, W]."""
+        """Return the logits for x, shape [B, C, H, W]."""
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
         return self.head(x.mean((2, 3)))  # instead of adaptive pooling, whose gradient is not deterministic on CUDA
 
@@ -157,9 +161,9 @@ class Resnet(nn.Module):
 class _PreActivation(nn.Module):
     """A residual block with normalization and ReLU before each convolution.
 
-    The block returns the sum of shortcut and residual without an activation. The next block, or the last normalization
-    of the network, applies the ReLU. If the number of channels changes, the input of the shortcut is the activated
-    input of the block.
+    The block returns the sum of shortcut and residual without an activation. The ReLU is applied at the beginning of
+    the next block, or after the last normalization of the network. If the number of channels changes, the shortcut
+    reads the block's input after normalization and ReLU.
     """
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
@@ -178,7 +182,11 @@ class _PreActivation(nn.Module):
 
 
 class Wrn(nn.Module):
-    """A wide ResNet. ``depth: 16`` and ``widen: 2`` give WRN-16-2 (703,284 parameters for 100 classes)."""
+    """A wide ResNet.
+
+    For example, the settings ``depth: 16`` and ``widen: 2`` give WRN-16-2, which has 703,284 parameters for 100
+    classes.
+    """
 
     def __init__(self, spec: WrnSettings, shape: Shape, classes: int) -> None:
         super().__init__()
@@ -193,15 +201,16 @@ class Wrn(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x [B, C, H, W]."""
+        """Return the logits for x, shape [B, C, H, W]."""
         x = F.relu(self.norm(self.stages(self.stem(x))))
         return self.head(x.mean((2, 3)))
 
 
 class Vgg(nn.Module):
-    """A VGG network. ``stages: [[64], [128], [256], [512], [512]]`` and ``pools: 3`` give VGG-8.
+    """A VGG network.
 
-    VGG-8 has 3,965,028 parameters for 100 classes and 3x32x32 images.
+    For example, the settings ``stages: [[64], [128], [256], [512], [512]]`` and ``pools: 3`` give VGG-8, which has
+    3,965,028 parameters for 100 classes and 3x32x32 images.
     """
 
     def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
@@ -225,7 +234,7 @@ class Vgg(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x [B, C, H, W]."""
+        """Return the logits for x, shape [B, C, H, W]."""
         for number, stage in enumerate(self.stages):
             x = stage(x)
             if number < self.pools:
@@ -243,8 +252,9 @@ STEM = 32
 class _InvertedResidual(nn.Module):
     """An inverted residual block of MobileNetV2.
 
-    The block has a 1x1 convolution to ``expansion`` times the channels (omitted if 1), a depthwise 3x3 convolution and
-    a linear 1x1 convolution. The result is added to the input if both have the same shape.
+    The block has a 1x1 convolution that multiplies the number of channels by ``expansion``, a depthwise 3x3 convolution
+    and a linear 1x1 convolution. The first convolution is omitted if ``expansion`` is 1. If input and output have the
+    same shape, they are added.
     """
 
     def __init__(self, spec: MobilenetSettings, before: int, after: int, expansion: int, stride: int) -> None:
@@ -272,11 +282,11 @@ class _InvertedResidual(nn.Module):
 
 
 class Mobilenet(nn.Module):
-    """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, optionally with GroupNorm.
+    """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, but without dropout before the head.
 
-    GroupNorm is intended for federated training. With ``width: 1`` and ``last: 1280``, the network has 3,504,872
-    parameters for 1,000 classes, both with BatchNorm and with GroupNorm. The strides are those of the paper for every
-    image size. Unlike in torchvision, there is no dropout before the head.
+    The normalization is BatchNorm or GroupNorm. With ``width: 1`` and ``last: 1280``, the network has 3,504,872
+    parameters for 1,000 classes, with either normalization. The strides do not depend on the image size and are the
+    same as in the paper.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: Shape, classes: int) -> None:
@@ -300,7 +310,7 @@ class Mobilenet(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x [B, C, H, W]."""
+        """Return the logits for x, shape [B, C, H, W]."""
         x = self.stages(F.relu6(self.norm(self.stem(x))))
         x = F.relu6(self.last_norm(self.widen(x)))
         return self.head(x.mean((2, 3)))

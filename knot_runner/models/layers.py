@@ -1,6 +1,6 @@
-"""Layers of image models: normalization for padded batches.
+"""Normalization layers of image models, and the initialization of convolutions.
 
-The stacked engine pads the batches of clients to equal sizes, and normalization must not include the padding.
+The stacked engine pads the batches of all clients to the same size. Batch normalization must exclude this padding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatc
 
 
 def initialize_convolutions(model: nn.Module) -> None:
-    """Initialize convolution weights from He et al.'s normal distribution, and biases to zero."""
+    """Draw the weights of all convolutions from He et al.'s normal distribution, and set their biases to 0."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -28,19 +28,20 @@ def initialize_convolutions(model: nn.Module) -> None:
 
 
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
-    """Return the normalization layer that ``model.norm`` selects."""
+    """Return the normalization layer for ``channels`` channels that the setting ``model.norm`` selects."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)
     return BatchNorm(channels)
 
 
 class BatchNorm(nn.Module):
-    """``nn.BatchNorm2d`` for inputs of shape [B, C, H, W], with a ``mask`` that excludes padded samples.
+    """Batch normalization as in ``nn.BatchNorm2d``, with a ``mask`` that excludes padding from mean and variance.
 
-    ``mask``, shape [B], is 1 for a sample and 0 for padding; None stands for no padding. Mean and variance do not
-    include padding. In training mode, a batch with a single value per channel (one 1x1 image) uses the running
-    statistics. PyTorch raises an error for such a batch, because a single value has no variance. Running statistics are
-    buffers.
+    The input has shape [B, C, H, W]. ``mask``, shape [B], is 1 for a sample and 0 for padding. If ``mask`` is None,
+    there is no padding.
+
+    A batch with a single value per channel, such as one 1x1 image, is normalized by the running statistics, also in
+    training mode. PyTorch raises an error for such a batch.
     """
 
     running_mean: Tensor
@@ -56,7 +57,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("mask", None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x``, of shape [B, C, H, W], normalized per channel."""
+        """Return ``x``, shape [B, C, H, W], normalized per channel."""
         trains = self.training and x.numel() != x.shape[1]
         if trains and self.mask is not None:
             return self._masked(x, self.mask)

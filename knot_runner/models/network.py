@@ -1,6 +1,7 @@
-"""A network architecture as plain data, and the module built from it.
+"""Network architectures as plain data, and functions that build torch modules from this data.
 
-The class :class:`Network` is used for text models, image models, and custom image models (built by a user's function).
+A :class:`Network` is a text model, an image model, or a custom image model. A custom model is built by a function of
+the user.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from knot_runner.util.errors import UserError, first_line, nearest
 
 @dataclass(frozen=True)
 class Network:
-    """The settings of one party's model, the form of the model's inputs, and the number of classes.
+    """The architecture of one party's or client's model, as plain data.
 
-    ``inputs``: (channels, height, width) of images, or the vocabulary size of a text model.
+    Attributes:
+        spec: The settings of the model.
+        inputs: The shape (channels, height, width) of the images, or the vocabulary size of a text model.
+        classes: The number of classes.
     """
 
     spec: ModelSettings | ImageModel
@@ -31,7 +35,7 @@ class Network:
 
     @property
     def shape(self) -> Shape:
-        """Return the images' shape (channels, height, width)."""
+        """Return the shape (channels, height, width) of the images. Only image models have this property."""
         assert not isinstance(self.inputs, int), "a text model has no images"
         return self.inputs
 
@@ -47,22 +51,22 @@ class Network:
 
     @property
     def head(self) -> str:
-        """Return the prefix of the names of the parameters of the last linear layer."""
+        """Return the prefix of the names of the head's parameters, such as ``head.``. The head is the last layer."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
 
     @property
     def is_ours(self) -> bool:
-        """Return whether the network is an image model of this package, for which engines may have optimized code."""
+        """Return whether the network is an image model of this package, not a text model or a custom model."""
         return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
 def build_network(network: Network) -> nn.Module:
-    """Return the module, randomly initialized from torch's current random state.
+    """Return the module of ``network``, with random initial weights drawn from torch's global generator.
 
-    ``module(**batch)`` returns logits of shape [B, classes]. A batch of images has the key ``x``, of shape [B, C, H,
-    W]. A batch of texts has the keys ``ids``, ``mask`` and ``types``, each of shape [B, L].
+    ``module(**batch)`` returns logits of shape [B, classes]. A batch of images is a dict with the tensor ``x``, shape
+    [B, C, H, W]. A batch of texts is a dict with the tensors ``ids``, ``mask`` and ``types``, each of shape [B, L].
     """
     if isinstance(network.inputs, int):
         from knot_runner.models.bert import TextClassifier  # imports transformers, which only texts need
@@ -79,7 +83,8 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     """Return the module that the function ``spec.target`` builds.
 
     Raises:
-        UserError: The function does not exist or fails, or the returned module has no head of the name in the settings.
+        UserError: The function does not exist, fails, or does not return a module. The error is also raised if the
+            module has no head with the name ``spec.head``.
     """
     module_name, _, name = spec.target.partition(":")
     try:
@@ -113,9 +118,9 @@ def _images_first(
 
 
 def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Make a batch normalization use running statistics for a batch with a single value per channel.
+    """Make a batch normalization use its running statistics for a batch with a single value per channel.
 
-    Such a batch has no variance.
+    A single value has no variance.
     """
     module.thaws = module.training and inputs[0].numel() == module.num_features
     if module.thaws:
@@ -128,7 +133,11 @@ def _thaw(module: nn.Module, *_: object) -> None:
 
 
 def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, classes: int) -> None:
-    """Raise :class:`UserError` unless ``model`` maps images of ``shape`` to logits of ``classes``."""
+    """Check that ``model`` maps images of ``shape`` (channels, height, width) to one logit for each class.
+
+    Raises:
+        UserError: The model fails on such images, or returns something else.
+    """
     try:
         with torch.no_grad():
             output = model.eval()(torch.zeros(2, *shape))
@@ -138,4 +147,6 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
         ) from None
     if not isinstance(output, Tensor) or output.shape != (2, classes):
         what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise UserError(f"{spec.target} returns {what} instead of logits [2, {classes}] for two images", "model.target")
+        raise UserError(
+            f"{spec.target} returns {what} instead of logits of shape [2, {classes}] for two images", "model.target"
+        )

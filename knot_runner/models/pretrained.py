@@ -1,8 +1,7 @@
-"""Load pretrained BERT encoders from a local folder or the hub, check them, and copy them into a model.
+"""Load pretrained BERT encoders from a local folder or the Hugging Face hub, and check their tensors.
 
-Every tensor of the encoder must be in the file with its shape and finite values, and every tensor in the file must
-belong to the encoder. Otherwise the run would start from partly random weights. Heads are an exception: heads in the
-file are ignored, and the head of the model is initialized at random. :func:`describe_weights` reports this.
+The weight files must contain every tensor of the encoder, with the expected shape and finite values. Other tensors are
+not allowed, except for those of a head, which are ignored. The head of the model is initialized at random.
 """
 
 from __future__ import annotations
@@ -31,9 +30,12 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True)
 class Encoder:
-    """A pretrained encoder: ``tensors`` by name, names of the ``unused`` head tensors in the file, and the ``source``.
+    """A pretrained encoder.
 
-    The source is a folder or a hub id (a repository name).
+    Attributes:
+        source: The folder, or the name of the repository on the Hugging Face hub.
+        tensors: The tensors of the encoder by name.
+        unused: The names of the tensors in the weight files that are not used, because they belong to a head.
     """
 
     source: str
@@ -42,12 +44,14 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return ``name`` as a path. A relative path is relative to ``paths.data_dir``."""
+    """Return the path of a local model. A relative ``name`` is relative to ``data_root`` (``paths.data_dir``)."""
     return (data_root or Path()) / Path(name).expanduser()  # an absolute path replaces data_root
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the weight files in ``folder``: model.safetensors, or all files of a model in several parts.
+    """Return the weight files in ``folder``. A large model may be stored in several files.
+
+    If there is a file ``model.safetensors``, the result is only this file; otherwise, it is all safetensors files.
 
     Raises:
         UserError: The folder contains no weight files or no config.json.
@@ -60,11 +64,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Load the encoder that ``spec.weights`` names (hub id or local folder) into ``model.bert``, in place.
+    """Read the pretrained encoder that ``spec.weights`` selects, copy it into ``model.bert``, and return it.
 
     Raises:
-        UserError: The encoder does not fit the model. The message names ``model.weights``, the file and the
-            tensors.
+        UserError: The encoder cannot be read or does not fit the model, or a value is not finite.
     """
     bert: Any = model.bert
     encoder = read_encoder(spec, bert.config, data_root)
@@ -73,7 +76,10 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 
 def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None) -> Encoder:
-    """Return the encoder that ``spec.weights`` names, for a model whose encoder has the configuration ``config``.
+    """Return the pretrained encoder that ``spec.weights`` selects, from the hub or a local folder.
+
+    ``config``: the configuration of the model that the encoder must fit. ``data_root``: the base folder of a relative
+    path.
 
     Raises:
         UserError: The encoder cannot be read or does not fit the model, or a value is not finite.
@@ -111,6 +117,7 @@ def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None
     )
     unused = sorted(name.removeprefix("bert.") for name in info["unexpected_keys"])
     foreign = [name for name in unused if not name.startswith(HEAD_PREFIXES)]
+    # With a missing or different tensor, the run would start from partly random weights.
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
     other_shapes = []
     for name, shape, wanted in sorted(info["mismatched_keys"]):
@@ -132,7 +139,7 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
 
 
 def describe_weights(encoder: Encoder) -> str:
-    """Return one line that describes the loaded and the unused tensors."""
+    """Return one line of text with the number of loaded tensors and the names of unused tensors."""
     text = f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head is initialized at random"
     if encoder.unused:
         text += f"; unused tensors: {_some(encoder.unused)}"

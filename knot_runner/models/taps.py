@@ -1,18 +1,19 @@
 """Taps: points of a network at which an intermediate output is read, for the distillation of features and relations.
 
-Named taps, in forward order:
+Each kind of network has named taps, numbered in forward order. Taps whose names begin with ``block`` hold feature maps
+of shape [B, C, H, W]. All other named taps hold vectors of shape [B, D].
 
-- cnn: ``block1..n``, the output of each convolution after ReLU and pooling, maps [B, C, H, W]
-- mlp: ``layer1..n``, the output of each hidden layer after ReLU, [B, D]
-- resnet: ``block1..n``, the output of each stage after its last ReLU, maps
-- wrn: ``block1..3``, the sum of shortcut and residual of each stage, maps. The sum is read before normalization and
-  ReLU, because these belong to the next stage in a pre-activation network (as in RepDistiller).
-- mobilenet: ``block1..7``, the sum of shortcut and residual of each stage, without a ReLU, maps
-- vgg: ``block1..n``, the output of each stage after its last ReLU and before pooling, maps (as in RepDistiller)
-- bert: ``layer1..n``, the output of each encoder layer at [CLS], [B, H]
-- all: ``features``, the input of the last linear layer, [B, D] (:func:`feature_reader`)
+- cnn: ``block1``, ``block2``, ...: the output of each convolution after ReLU and pooling
+- mlp: ``layer1``, ``layer2``, ...: the output of each hidden layer after ReLU
+- resnet: ``block1``, ``block2``, ...: the output of each stage after the stage's last ReLU
+- wrn: ``block1`` to ``block3``: the sum of shortcut and residual at the end of each stage, before normalization and
+  ReLU, as in RepDistiller
+- mobilenet: ``block1`` to ``block7``: the output of each stage, without ReLU
+- vgg: ``block1``, ``block2``, ...: the output of each stage after ReLU and before pooling, as in RepDistiller
+- bert: ``layer1``, ``layer2``, ...: the output of each encoder layer at [CLS]
+- every network: ``features``: the input of the last linear layer (:func:`feature_reader`)
 
-In addition, the output of every module of a network is a tap. The name of this tap is the path of the module, such as
+In addition, the output of every module of a network is a tap. The name of such a tap is the path of the module, such as
 ``stages.0`` or ``stem``.
 """
 
@@ -44,8 +45,10 @@ from knot_runner.util.errors import UserError, nearest
 class NetworkOutputs(NamedTuple):
     """The outputs of one network for a batch.
 
-    ``logits`` has shape [B, C]. ``taps`` holds the intermediate outputs that were requested, by name: feature maps of
-    shape [B, channels, H, W], or vectors of shape [B, D].
+    Attributes:
+        logits: The logits, shape [B, C].
+        taps: The requested intermediate outputs by name. Each is a tensor of feature maps, shape [B, channels, H, W],
+            or of vectors, shape [B, D].
     """
 
     logits: Tensor
@@ -66,15 +69,17 @@ class _Point:
 
 
 def tap_names(network: Network) -> list[str]:
-    """Return the names of the network's taps in forward order, without module paths. The last is ``features``."""
+    """Return the named taps of the network in forward order, from ``block1`` or ``layer1`` to ``features``.
+
+    Taps whose names are module paths are not included.
+    """
     return list(_named_points(network))
 
 
 def _taps(network: Network, kind: str) -> list[str]:
-    """Return the names of the network's taps of one ``kind`` in forward order.
+    """Return the named taps of one ``kind`` in forward order.
 
-    The values of ``block`` taps are feature maps of shape [B, C, H, W], those of ``layer`` taps vectors of shape [B,
-    D].
+    Taps of the kind "block" hold feature maps, and taps of the kind "layer" hold vectors.
     """
     return [name for name in tap_names(network) if name.startswith(kind)]
 
@@ -82,12 +87,23 @@ def _taps(network: Network, kind: str) -> list[str]:
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """Return the default pairs (student's tap, teacher's tap) of a loss term whose settings do not list any.
+    """Return the pairs (student's tap, teacher's tap) that a loss term uses if its settings do not list any pairs.
 
-    ``middle``: the middle feature map of each network. For an even number of maps, this is the last map in the first
-    half (the hint of FitNets). ``last``: the last map of each network. ``maps``: all maps, paired from the last to the
-    first; additional maps of one network are ignored. If either network has no feature maps, ``middle`` pairs the
-    middle layers, ``last`` pairs the features, and ``maps`` returns no pairs.
+    The pairs depend on ``kind``:
+
+    - "none": no pairs.
+    - "features": the taps ``features`` of the two networks.
+    - "middle": the middle ``block`` tap of each network, as for the hint of FitNets. If the number of these taps is
+      even, the last tap of the first half is used.
+    - "last": the last ``block`` tap of each network.
+    - "maps": all ``block`` taps, paired from the last to the first. If one network has more of these taps, its first
+      taps are left out.
+
+    If one of the networks has no ``block`` taps, the pairs are:
+
+    - "middle": the middle ``layer`` tap of each network. For a network without ``layer`` taps, the tap ``features``.
+    - "last": the taps ``features`` of the two networks.
+    - "maps": no pairs.
     """
     if kind == "none":
         return []
@@ -108,21 +124,26 @@ def default_taps(
 
 
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
-    """Raise :class:`UserError` naming the setting ``key``, unless all ``names`` are taps of the network."""
+    """Check that all ``names`` are taps of the network.
+
+    Raises:
+        UserError: A name is not a tap. The message names the setting given by ``key``.
+    """
     with torch.device("meta"):
         model = build_network(network)
     _points(model, network, names, key)
 
 
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
-    """Return a function that runs a forward pass and returns the logits and the taps ``names``.
+    """Return a function that runs a forward pass and returns the logits and the values of the taps ``names``.
 
-    The outputs have gradients. ``model`` is built from ``network``. If a module is called several times in one forward
-    pass, the tap holds the module's last output. A module that changes its input in place, such as
-    ``ReLU(inplace=True)``, also changes the value of a tap that is the output of the module before.
+    ``model`` must be built from ``network``. The returned values can be differentiated. If a module is called several
+    times in one forward pass, the tap holds the module's last output. A module that changes its input in place, such as
+    ``ReLU(inplace=True)``, also changes the value of a tap at the output of the preceding module.
 
     Raises:
-        UserError: A tap is unknown, or is not a tensor in the first pass. The message names the setting ``key``.
+        UserError: A tap is unknown. The returned function also raises this error if the value of a tap is not a tensor.
+            The message names the setting given by ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
@@ -148,9 +169,10 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Return a function that takes a batch and returns the inputs of the last layer of ``model``, shape [B, H].
+    """Return a function that takes a batch and returns the features of ``model``, shape [B, H].
 
-    ``model`` is built from ``network``. For texts, these features are read at [CLS].
+    Features are the inputs of the last layer. For texts, they are read at [CLS]. ``model`` must be built from
+    ``network``.
     """
     if network.reads_texts:
         return model.features
@@ -159,7 +181,7 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, object]) -> RemovableHandle:
-    """Register a hook that stores the value at ``point`` in ``outputs[name]``; return the handle for its removal."""
+    """Register a hook that stores the value at ``point`` in ``outputs[name]``. Return the hook's handle."""
 
     def keep_input(_: nn.Module, inputs: tuple[object, ...]) -> None:
         outputs[name] = inputs[0]
@@ -188,14 +210,14 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
             points[name] = _Point(name, "output")
         else:
             beside = [path for path in modules if path.count(".") == name.count(".")]
-            raise UserError(f"{network.spec.name} has no tap '{name}'{nearest(name, [*named, *beside])}", key)
+            raise UserError(f"model {network.spec.name!r} has no tap '{name}'{nearest(name, [*named, *beside])}", key)
     return points
 
 
 def _named_points(network: Network) -> dict[str, _Point]:
     """Return the position of each named tap, in forward order.
 
-    In a CNN or an MLP, ReLU and pooling are not modules. Their output is read as the next module's input.
+    In a CNN or an MLP, ReLU and pooling are not modules. Their output is read as the input of the next module.
     """
     spec = network.spec
     head = network.head.removesuffix(".")
@@ -210,6 +232,7 @@ def _named_points(network: Network) -> dict[str, _Point]:
             kind = "layer"
             reads = "input"
             modules = [*(f"layers.{number}" for number in range(1, len(spec.hidden))), head]
+        # In a WRN, normalization and ReLU after a stage belong to the next stage (pre-activation).
         case ResnetSettings() | WrnSettings() | MobilenetSettings():
             modules = [f"stages.{end - 1}" for end in accumulate(spec.blocks)]
         case VggSettings():

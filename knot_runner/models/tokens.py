@@ -1,4 +1,4 @@
-"""WordPiece vocabularies and tokenized texts: concatenated token ids, and padded batches of texts of similar length."""
+"""Tokenizers with WordPiece vocabularies, tokenized texts as tensors, and batches of texts of similar length."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class Encoded:
-    """Texts as concatenated token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``.
+    """N tokenized texts in one tensor of token ids. Text i has the token ids ``ids[offsets[i]:offsets[i+1]]``.
 
-    The second sentence of text i starts at token number ``second[i]`` of this text.
+    The second sentence of text i begins at token ``second[i]`` of the text, counted from 0. For a text without a second
+    sentence, ``second[i]`` is the length of the text.
     """
 
     ids: Tensor  # int32 [total tokens]
@@ -49,14 +50,17 @@ class Encoded:
 
     @property
     def lengths(self) -> Tensor:
-        """Return the number of tokens per text, int64 [N]."""
+        """Return the number of tokens of each text, int64 [N]."""
         return self.offsets.diff()
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the B texts at ``rows``, padded to the longest of them (L tokens).
+        """Return the texts with the row numbers ``rows`` as a batch, padded to the length L of its longest text.
 
-        The keys are ``ids`` (token ids), ``mask`` (1 for a token, 0 for padding) and ``types`` (segment ids), int64 [B,
-        L].
+        The batch has these tensors of shape [B, L]:
+
+        - ``ids``: the token ids
+        - ``mask``: True for a token, False for padding
+        - ``types``: 1 in the second sentence, otherwise 0
         """
         lengths = self.lengths[rows]
         position = torch.arange(int(lengths.max()))[None, :]
@@ -72,16 +76,21 @@ class Encoded:
 
 
 def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer:
-    """Return the tokenizer that ``source`` describes; :func:`cut_to` sets the maximum number of tokens.
+    """Return the tokenizer in ``source``. Use :func:`cut_to` to set the maximum number of tokens.
 
     Args:
-        source: A folder, a hub repository, a ``tokenizer.json``, or a file with one word piece per line. The
-            tokenizer of a folder or repository is read as by ``transformers.AutoTokenizer``. A word piece file is read
-            as by BERT's uncased tokenizer, unless it is a ``vocab.txt`` in a folder that has its own tokenizer files.
-        revision: Commit of the repository.
+        source: One of the following:
+
+            - a folder or a hub repository, which is read by ``transformers.AutoTokenizer``
+            - a file ``tokenizer.json``
+            - a file with one word piece per line, which becomes the vocabulary of BERT's uncased tokenizer. If the file
+              is a ``vocab.txt`` in a folder with ``tokenizer.json`` or ``tokenizer_config.json``, this folder is read
+              instead.
+        revision: The commit of the hub repository; None for a local file or folder.
 
     Raises:
-        UserError: No BERT tokenizer was found, or it cannot be read. The message names the file.
+        UserError: The tokenizer does not exist, cannot be read, or is not a BERT tokenizer. The message names the
+            source.
     """
     path = Path(source)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
@@ -137,12 +146,13 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 
 
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
+    """Learn a WordPiece vocabulary of at most ``size`` pieces from ``texts``. The result is the same in every process.
 
-    The library's WordPiece trainer is not used, because it numbers ## pieces in hash order, so the vocabulary would
-    differ between processes (tested). The library's BPE trainer is deterministic and used instead. A BPE piece becomes
-    ``piece`` at the beginning of a word, and ``##piece`` elsewhere. The vocabulary begins with all single characters of
-    the texts and of ASCII, so that these characters are never [UNK]. The pieces follow, most frequent first.
+    The vocabulary has three parts: the special tokens, then all single characters of the texts and of ASCII, and then
+    longer pieces, most frequent first. Because all single characters are included, none of them becomes [UNK]. A piece
+    that does not begin a word has the prefix ``##``.
+
+    The longer pieces are learned by the BPE trainer of the package ``tokenizers``.
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -153,6 +163,7 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     words = Counter[str]()
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    # The library's WordPiece trainer numbers ## pieces in hash order, which differs between processes (tested).
     learner = Tokenizer(models.BPE())
     learner.train_from_iterator(
         Counter(dict(sorted(words.items()))).elements(),
@@ -170,14 +181,15 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
 
 
 def _after_first(pieces: Iterable[str]) -> list[str]:
-    """Return ``pieces`` as they are written after the beginning of a word."""
+    """Return ``pieces`` with the prefix ``##``, which marks pieces after the beginning of a word."""
     return [f"##{piece}" for piece in pieces]
 
 
 def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
-    """Return BERT's uncased tokenizer for ``vocabulary``.
+    """Return BERT's uncased tokenizer for ``vocabulary``, a list of word pieces.
 
-    A text a becomes [CLS] a [SEP], and a pair of sentences a, b becomes [CLS] a [SEP] b [SEP].
+    A sentence ``a`` becomes ``[CLS] a [SEP]``, and a pair of sentences ``a`` and ``b`` becomes ``[CLS] a [SEP] b
+    [SEP]``.
     """
     from tokenizers import BertWordPieceTokenizer, Tokenizer
 
@@ -186,10 +198,10 @@ def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
 
 
 def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
-    """Return ``tokenizer`` with texts truncated to ``max_length`` tokens.
+    """Return a copy of ``tokenizer`` that truncates texts to ``max_length`` tokens.
 
     Raises:
-        UserError: ``max_length`` exceeds the tokenizer's own limit.
+        UserError: ``max_length`` is larger than the limit of the tokenizer.
     """
     from tokenizers import Tokenizer
 
@@ -206,15 +218,16 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """Return the number of embedding rows that ``tokenizer`` needs."""
+    """Return the largest token id plus 1: the number of rows that the token embedding of a model needs."""
     return max(tokenizer.get_vocab().values()) + 1
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
-    """Encode ``texts`` and, if given, their second sentences ``pairs``.
+    """Return ``texts`` as token ids. ``pairs``: the second sentence of each text; None without second sentences.
 
     Raises:
-        UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit the texts.
+        UserError: More than the fraction ``MAX_UNKNOWN`` of the tokens is [UNK]. The vocabulary then does not fit the
+            texts.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
     tokens = []
@@ -233,11 +246,15 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
-    """Divide texts with these ``lengths`` into batches of similar length; return the row numbers of each batch.
+    """Divide texts into batches of at most ``size`` texts of similar length.
 
-    With a ``generator`` (training), rows are shuffled and divided into pools of 32 batches. Rows are sorted by length
-    within each pool, and the batches are then shuffled. Without a ``generator`` (evaluation), the longest texts come
-    first. Each row appears once.
+    Return the row numbers of the texts in each batch. Each text is in exactly one batch.
+
+    Args:
+        lengths: The number of tokens of each text.
+        size: The batch size.
+        generator: Random generator for the order of the batches and their composition. If it is None, all texts are
+            sorted by length, longest first.
     """
     if generator is None:
         return list(torch.argsort(lengths, descending=True, stable=True).split(size))

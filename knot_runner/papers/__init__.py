@@ -1,5 +1,4 @@
-"""One folder per paper, with figures, tables and kinds of runs, which are registered in the same way as plug-ins.
+"""Extensions for papers, one folder per paper. A folder registers figures, tables and kinds of runs, as a plug-in does.
 
-``config/plugins.py:load_papers`` finds these folders. No other module imports these folders, so you can delete any
-folder.
+No other module imports these folders, so any folder can be deleted.
 """

@@ -1,5 +1,8 @@
-"""Pipelines compute the result of a run from its settings. Each kind of run has a file; start in ``federated.py``.
+"""Pipelines. A pipeline computes the result of one kind of run from the run's settings.
 
-All kinds use ``run.py`` (executes a run), ``context.py`` (the input of pipelines) and ``rounds.py`` (the round loop).
-Federated runs use ``clients.py`` and ``personalization/``, and distillations ``federations/`` and ``parties/``.
+Start in ``federated.py`` or ``distillation.py``. All pipelines use three modules:
+
+- ``run.py``: execution of a run
+- ``context.py``: the input of a pipeline
+- ``rounds.py``: the round loop
 """

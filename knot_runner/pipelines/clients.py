@@ -48,7 +48,7 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Return the network of each client architecture. Requests refer to a network by its index in this list."""
+        """Return the network of each client architecture. A request refers to a network by its index in this list."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property
@@ -58,7 +58,7 @@ class Setup:
 
     @cached_property
     def example_tokens(self) -> int:
-        """Return the mean number of tokens of a client's text, rounded up; 0 for images."""
+        """Return the mean number of tokens of the clients' training texts, rounded up; 0 for images."""
         if not isinstance(self.data, TextData):
             return 0
         rows = [self.federation.clients[client].train for client in self.federation.numbers]
@@ -67,12 +67,15 @@ class Setup:
 
     @cached_property
     def example_flops(self) -> ExampleFlops | None:
-        """Return the FLOPs for one example of the mean length."""
+        """Return the FLOPs that the first client architecture needs for one example; None if unknown.
+
+        For texts, the example has the mean length.
+        """
         return example_flops(self.networks[0], self.example_tokens)
 
     @property
     def notes(self) -> list[str]:
-        """Return notes for the user, before training.
+        """Return the notes that the user sees before training.
 
         Raises:
             UserError: A setting does not fit the data.
@@ -83,9 +86,9 @@ class Setup:
 
 @dataclass(frozen=True)
 class FederatedContext:
-    """A federated run after the setup: the input of the rounds, the evaluation and the personalization.
+    """The input of the rounds, the evaluation and the personalization of a federated run.
 
-    ``clusters``: groups of clients that train separately, if any.
+    ``clusters``: groups of clients that train separately; empty if all clients train together.
     """
 
     context: RunContext
@@ -116,7 +119,7 @@ class FederatedContext:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of training: the final state, the log rows of all rounds, and personalized models, if any."""
+    """The result of training: the final state, the log rows of all rounds, and the personalized models, if any."""
 
     state: FederatedState
     rows: list[LogRow]
@@ -124,7 +127,7 @@ class TrainingResult:
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Read the examples, partition the examples over clients, and describe the model.
+    """Read the examples, partition them over clients, and build the initial model; return the setup.
 
     Raises:
         UserError: The settings do not fit the data.
@@ -204,13 +207,17 @@ def make_setup(context: RunContext) -> Setup:
 
 
 def open_engine(context: RunContext, setup: Setup) -> Engine:
-    """Return the engine that ``hardware`` selects, with the examples of ``setup``. Close it after use."""
+    """Return the engine for the examples of ``setup``. The caller must close the engine."""
     settings = context.settings
     return make_engine(settings.hardware, setup.networks, setup.data, setup.test, context.note, settings.plugins)
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Partition the examples over clients; return the partition, and the rows of the held-out transfer set.
+    """Partition the examples over clients.
+
+    Returns:
+        The partition, and the rows of the training examples that ``partition.transfer`` holds out as the transfer set.
+        Without this setting, there are no such rows.
 
     Raises:
         UserError: The partition is not possible.
@@ -254,7 +261,7 @@ def resident(task: ImageTask) -> list[ImageData]:
 
 
 def client_counts(setup: Setup) -> Facts:
-    """Return the number of examples per client and class, as facts of the result."""
+    """Return facts about the clients: training examples per class, number of test examples, and groups."""
     counts = setup.counts.parties.values()
     return {
         "clients": setup.partition.names,
@@ -266,10 +273,10 @@ def client_counts(setup: Setup) -> Facts:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Return notes on clients with less than one batch of examples.
+    """Check the number of each client's training examples; return notes for the user.
 
     Raises:
-        UserError: A setting needs more examples than a client has.
+        UserError: A client has no training examples, or less than one batch if the settings require a full batch.
     """
     training = federation.training
     clients = federation.clients
@@ -279,7 +286,7 @@ def check_sizes(federation: Federation) -> list[str]:
         notes.append(f"training.clients_per_round={wanted}: all {len(federation)} clients take part in every round")
     empty = [client.name for client in clients if not client.size]
     if empty:
-        raise UserError(f"clients without training examples: {len(empty)}, such as {empty[0]}", "partition")
+        raise UserError(f"clients without training examples: {len(empty)} (first: {empty[0]})", "partition")
     small = [(client.size, client.name) for client in clients if client.size < training.batch_size]
     if not small:
         return notes

@@ -1,4 +1,7 @@
-"""Cluster clients by the distances between their data (FedWaD 4). Runs share the distances as an artifact."""
+"""Clustering of clients by the distances between their data (FedWaD section 4).
+
+The distances are stored. Later runs with the same inputs reuse them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ from knot_runner.util.processes import cores
 
 
 def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[Federation]:
-    """Compute distances and clusters, before any training; record facts about the clusters, and return the clusters.
+    """Cluster the clients by the distances between their data; return the clusters.
+
+    Facts about the clusters are added to ``record``. Without a similarity graph, all clients form one cluster.
 
     Raises:
         UserError: A setting does not fit the clients.
@@ -69,8 +74,8 @@ def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
         record.note(
-            f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, all of which participate "
-            "in every round"
+            f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, so all clients of these "
+            "clusters participate in every round"
         )
     return list(map(setup.federation.cluster, clusters.members))
 
@@ -83,11 +88,17 @@ DISTANCES_STAGE = "distances"
 def labeled(
     context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
 ) -> list[LabeledSamples]:
-    """Return each client's n training examples as points, shape [n, d], with labels.
+    """Return the training examples of each client as labeled points.
 
-    ``rows`` lists, for each client, the positions of its examples in ``task.train``. The points are in the
-    :func:`feature_space`, whose dimension is d. If a client has more than ``otdd.samples`` examples, a random subset of
+    The points of a client have shape [n, d]. If a client has more than ``otdd.samples`` examples, a random subset of
     this size is drawn, seeded by (seed, client).
+
+    Args:
+        context: The run.
+        otdd: Settings of the points and of the subset.
+        task: The examples of all clients.
+        rows: The rows of ``task.train`` that each client holds.
+        seed: The run's seed.
 
     Raises:
         UserError: A client has no examples, or points that are not finite.
@@ -110,11 +121,13 @@ def labeled(
 
 
 def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: OtddSettings, digest: str) -> Artifact:
-    """Return the artifact with all pairwise distances between ``sets``. Runs with the same inputs share the artifact.
+    """Return the squared distances between all pairs of the N ``sets`` of examples, as an artifact of the store.
 
-    The inputs are the data (``digest``), samples, settings and seed. For N ``sets``, the artifact has ``matrix``,
-    float64 of shape [N, N] (squared distances, symmetric, with a zero diagonal), and ``seconds``, the total computing
-    time. If the process is killed, the same command later computes the missing pairs, with the same results.
+    The artifact's tensor ``matrix``, float64 [N, N], is symmetric with a zero diagonal. The entry ``seconds`` of its
+    ``info`` is the total computing time. If the process is killed, the same command later computes only the missing
+    pairs.
+
+    ``digest`` identifies the data. Runs with the same data, sampled examples, settings and seed use the same artifact.
 
     Raises:
         UserError: A distance is not finite.
@@ -177,12 +190,12 @@ def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
-    """Return a note if only a subset of a client's examples is used for the distances; otherwise []."""
+    """Return a list with a note if the distances use only some of a client's examples; otherwise an empty list."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:
         return []
-    more = f"more than {otdd.samples} {_called(task)}"
-    return [f"{larger} of {len(partition.train)} have {more}, and otdd.samples of these are drawn"]
+    more = f"more than otdd.samples={otdd.samples} {_called(task)}"
+    return [f"{larger} of {len(partition.train)} sets have {more}, of which a random subset of this size is used"]
 
 
 def _called(task: ImageTask | TextPool) -> str:

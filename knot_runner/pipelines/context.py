@@ -49,23 +49,29 @@ LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
 
 def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
-    """Return ``settings`` unchanged, with the type ``kind`` for type checkers. The pipeline guarantees this type."""
+    """Return ``settings`` unchanged, so that type checkers know its class ``kind``.
+
+    The caller must know that ``settings`` has this class.
+    """
     assert isinstance(settings, kind)
     return settings
 
 
 def elapsed(began: float) -> float:
-    """Return the seconds since ``began``, a value of ``time.monotonic()``, rounded for results."""
+    """Return the seconds since ``began``, a value of ``time.monotonic()``, rounded to two decimals."""
     return round(time.monotonic() - began, 2)
 
 
 def total_seconds(rows: Iterable[LogRow]) -> float:
-    """Return the total seconds of the steps in a log, rounded for results."""
+    """Return the sum of ``seconds`` over log rows, rounded to two decimals."""
     return round(sum(row["seconds"] for row in rows), 2)
 
 
 def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array]]) -> None:
-    """Write the probabilities [N, C] and labels [N] of each test set into the run's ``folder``."""
+    """Write the predictions on test sets to ``predictions.safetensors`` in the run's ``folder``.
+
+    ``predictions`` maps the name of a test set to its probabilities [N, C] and labels [N].
+    """
     arrays = {}
     for name, (probabilities, labels) in predictions.items():
         arrays[f"{name}.probabilities"] = torch.as_tensor(probabilities).float()
@@ -75,12 +81,7 @@ def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array
 
 @dataclass(frozen=True)
 class Services:
-    """Functions that read a run's data.
-
-    The command ``check`` replaces some of these functions, so that each data set is read only once for all jobs.
-
-    A replacement has the same signature as the default function, which is imported on first use.
-    """
+    """Functions that read a run's data. They can be replaced by functions with the same signatures."""
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
     texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
@@ -92,9 +93,9 @@ class Services:
 class RunInputs:
     """Inputs of a run, read before training.
 
-    The inputs are the ``task``, its ``partition``, the number of examples of each class for every party, and notes for
-    the user. The ``inspect`` function of the method's family creates them, both for a run and for the command
-    ``check``.
+    Attributes:
+        counts: The number of examples of each class at every party.
+        notes: Notes for the user.
     """
 
     task: Any
@@ -109,9 +110,13 @@ class RunInputs:
 
 @dataclass
 class RunRecord:
-    """The facts, seconds and notes that a run has recorded so far.
+    """What a run has recorded so far.
 
-    ``facts``: fields of the result; ``seconds``: duration of each part; ``notes``: lines that ``show`` prints.
+    Attributes:
+        show: Function that shows one line to the user.
+        facts: Fields of the result.
+        notes: The lines that were shown.
+        seconds: A dict from a part of the run to its duration.
     """
 
     show: Note
@@ -120,7 +125,7 @@ class RunRecord:
     seconds: Facts = field(default_factory=dict)
 
     def add(self, **facts: Any) -> None:
-        """Add ``facts`` to the result. They replace earlier facts with the same names."""
+        """Add ``facts`` to the result. New facts replace earlier facts with the same names."""
         self.facts.update(facts)
 
     def note(self, text: str) -> None:
@@ -162,20 +167,25 @@ class RunContext:
         return images
 
     def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
-        """Write a global model's ``probabilities`` [N, C] for all test examples to a file; return the metrics."""
+        """Write a global model's predictions on all test examples to a file; return the metrics as result fields.
+
+        The ``probabilities`` have shape [N, C].
+        """
         write_predictions(self.folder, {"test": (probabilities, labels)})
         measured = metrics.measured(metrics.TestSet(probabilities, probabilities, labels, coordinates))
         return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
 
     def commits(self, data: str, folder: Path | None = None) -> Commits:
-        """Return the commits of steps whose inputs have the digest ``data``.
+        """Return the commits: saved states from which a run or stage resumes.
 
-        ``folder``: the folder of the commits; None: the run's folder.
+        Args:
+            data: The digest of the inputs. Commits for other inputs are not used.
+            folder: The folder of the commits. The default is the run's folder.
         """
         return Commits(folder or self.folder, data, self.note, self.code, self.settings.plugins)
 
     def begin(self) -> None:
-        """Write the config file, which marks the folder as a run folder, after all checks."""
+        """Write the config file, which marks the folder as a run folder. Call this method after all checks."""
         write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
 
     @property
@@ -185,13 +195,13 @@ class RunContext:
 
     @property
     def data_root(self) -> Path | None:
-        """Return the data folder for ``source=local``."""
+        """Return the data folder for ``source=local``; None if ``paths.data_dir`` is not set."""
         data = self.settings.paths.data_dir
         return Path(data) if data else None
 
     @property
     def store(self) -> Store:
-        """Return the store of shared stages, below ``paths.output_dir``."""
+        """Return the artifact store below ``paths.output_dir``. All runs with this folder use the same store."""
         from knot_runner.engine.store import Store  # only runs with shared stages need this module
 
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
@@ -199,7 +209,7 @@ class RunContext:
     def describe(self, inputs: RunInputs) -> Facts:
         """Return the facts that every result contains, including the result of a diverged run.
 
-        ``device`` is the CPU unless the pipeline sets another device.
+        The entry ``device`` is the CPU. A pipeline that uses another device changes this entry.
         """
         task = inputs.task
         settings = self.settings

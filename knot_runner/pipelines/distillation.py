@@ -1,4 +1,7 @@
-"""Distillation: teachers train separately, then a student is distilled and evaluated. Runs share each stage."""
+"""Distillation: teachers train separately, then a student is distilled and evaluated.
+
+Each stage is stored as an artifact. Later runs with the same stage reuse it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, pa
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
-    """Read the examples before training; return the federation, the class counts, and notes for the user.
+    """Return the run's inputs before training: the federation, the class counts, and notes for the user.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -122,7 +125,7 @@ def _bound(context: RunContext, federation: PartyFederation, state: StageState, 
 
 
 def distillation_costs(context: RunContext, federation: PartyFederation) -> Facts:
-    """Return the costs of all stages. A stage that several runs share counts for each of these runs."""
+    """Return the bytes and FLOPs of all stages. Stages that another run has computed are included."""
     counter = StageCounter(context.store)
     rows = []
     stages = {}
@@ -178,12 +181,12 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
 
 
 def all_stored(state: StageState, store: Store) -> bool:
-    """Return whether the store still contains every artifact that the state names."""
+    """Return whether the store still contains every artifact to which ``state`` refers."""
     return all(store.find(*ref) is not None for ref in state.artifacts)
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: StageState) -> None:
-    """Write the files for prediction with the student and, if the method has such models, each party's own model."""
+    """Write the files for prediction with the student and, if they exist, with the parties' own models."""
     store = context.store
     kept = KeptModels()
     kept.models["student"] = (federation.server.network, [""])

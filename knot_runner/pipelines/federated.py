@@ -1,4 +1,7 @@
-"""Federated learning on examples partitioned over clients. A round trains, aggregates, evaluates and commits."""
+"""Federated learning on examples that are partitioned over clients.
+
+Each round trains clients, aggregates their updates, and evaluates the deployed models.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from knot_runner.util.files import Facts, LogRow, write_json
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
-    """Return the clients, the method with its initial state, and notes for the user, before any computation.
+    """Return the run's inputs before training: the setup, the method with its initial state, and notes for the user.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -152,7 +155,7 @@ def _advance(run: FederatedContext, state: FederatedState, round: int, rows: lis
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
-    """Return whether the last round reached the target accuracy at which the run stops."""
+    """Return whether the run stops because the last round reached the target accuracy."""
     if not training.stop_at_target or not rows or metrics.ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][metrics.ACCURACY] >= training.target)
@@ -197,9 +200,9 @@ def _summary(run: FederatedContext, outcome: TrainingResult) -> Facts:
 
 
 def _own_models(run: FederatedContext, outcome: TrainingResult) -> Facts:
-    """Return metrics of the clients' own models.
+    """Return metrics of the clients' own models after personalization or (``evaluate.matrix``) after the last round.
 
-    The models are evaluated after the last round (``evaluate.matrix``) or after personalization; {} without either.
+    The result is {} if neither applies.
     """
     if outcome.personal is not None:
         measures = scores.score(run, outcome.personal.predictions, len(outcome.rows) - 1)

@@ -1,7 +1,6 @@
-"""Cache for images that are slow to read: arrays in the store, which later runs memory-map.
+"""Cache for images that are slow to read.
 
-Reading LEAF's JSON of 3,550 writers takes minutes. Cached arrays are available at once, and a mapped file takes no
-process memory. The cache is valid while the content of the files is unchanged.
+The images are stored as arrays, which later runs memory-map. The cache is valid while the image files are unchanged.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ def mapped_images(context: RunContext, root: Path) -> ImageTask:
     sums = root / CHECKSUMS
     known = hashlib.sha256(sums.read_bytes()).hexdigest() if sums.is_file() else None
     key = digest({"task": dataclasses.asdict(settings), "root": str(root), "sums": known})
+    # Reading LEAF's JSON of 3,550 writers takes minutes. Mapped arrays are available at once and use no process memory.
     kept = _find(store, key, root)
     if kept is not None:
         return _task(kept)

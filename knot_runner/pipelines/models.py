@@ -1,9 +1,9 @@
-"""The models of a finished run, as files in the run's folder that suffice for prediction.
+"""Files in a run's folder with the models of a finished run, and with all that is needed for prediction.
 
-``model.json`` describes classes, inputs (normalization and view of images; context of texts), networks, and the tensors
-of each model. ``tokenizer.json`` is the tokenizer with its maximum length, in the format of the library tokenizers.
-``own_models.safetensors`` holds tensors of the clients' and parties' models that are not in ``model.safetensors``. The
-result has the checksum of each file.
+- ``model.json`` describes the classes, the inputs, the networks and the tensors of each model.
+- ``tokenizer.json`` is the tokenizer with its maximum length, in the format of the library tokenizers.
+- ``model.safetensors`` holds the tensors of the final state, such as a global model or a student.
+- ``own_models.safetensors`` holds further tensors of the models of clients and parties.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ OWN_MODELS_FILE = "own_models.safetensors"
 class KeptModels:
     """The models to write into the run's folder.
 
-    ``models`` maps the name of a model to its network and its list of parts. ``tensors`` holds the tensors that are not
-    in model.safetensors.
+    ``models`` maps the name of a model to its network and a list of parts. A part is a prefix of tensor names. The
+    tensor of parameter ``p`` has the name prefix + ``p``. If several parts have this tensor, the last of them is used.
 
-    A part is a prefix of tensor names: the tensor of parameter ``p`` has the name prefix + ``p``. If several parts have
-    a tensor for a parameter, the last part in the list is used.
+    ``tensors`` holds the tensors that are not in ``model.safetensors``.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -53,14 +52,14 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write the files, in addition to model.safetensors, that are needed to predict with the models ``kept``.
+    """Write all files that are needed to predict with the models in ``kept``, except ``model.safetensors``.
 
     Args:
         context: The run.
         kept: The models to write.
         classes: Names of the classes.
         texts: The text task, for the tokenizer; None for images.
-        images: ``mean`` and ``std`` of each channel, and the ``view`` that the model reads; nothing for texts.
+        images: For image tasks, ``mean`` and ``std`` of each channel, and the ``view`` that the model reads.
     """
     settings = context.settings
     folder = context.folder
@@ -89,7 +88,10 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return a model's parameters and buffers by name, read from ``tensors`` under the prefixes ``parts``."""
+    """Return a model's parameters and buffers by name. In ``tensors``, their names have one of the prefixes ``parts``.
+
+    If several prefixes have a tensor with the same name, the last prefix is used.
+    """
     joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):
@@ -103,10 +105,11 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
-    """Return each architecture's number of clients and parameters, and final accuracy; {} for one architecture.
+    """Return facts about each client architecture, as the entry ``models`` of a result; {} for a single architecture.
 
-    The accuracy is that of each client's model on the client's own test examples. Two means over clients are returned:
-    weighted by test examples, and unweighted. Both are None without test examples.
+    The facts are the number of clients, the number of parameters, and the accuracy in the last evaluated round. Each
+    client's model is tested on the client's own test examples. ``accuracy`` is the mean over examples, and
+    ``unweighted`` is the mean over clients. Both are None without test examples.
     """
     if len(federation.architectures) == 1:
         return {}
@@ -132,7 +135,7 @@ def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
 
 
 def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
-    """Write the final state, and the predictions on all test examples, into the run's folder."""
+    """Write the final models, and their predictions on all test examples, into the run's folder."""
     folder = run.context.folder
     task = run.setup.task
     state = outcome.state
@@ -180,9 +183,9 @@ def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors)
 
 
 def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
-    """Return the tensors of global models by parameter name, and clients' own as ``client/<k>/<parameter>``.
+    """Return the state's tensors by parameter name. Names of clients' own tensors have the prefix ``client/<k>/``.
 
-    If there are several global models, the names have the prefix ``cluster/<c>/``.
+    If there are several global models, their names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
     for key, value in state.items():

@@ -1,4 +1,4 @@
-"""The round loop of all methods: run a round, log it, and commit often enough that a kill loses little work."""
+"""The round loop of all methods. It runs rounds, logs them, and regularly saves the state."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ def run_rounds(
 
     Args:
         advance: Function that runs one round.
-        commits: The commits of this work.
-        start: Creates the state before the first round.
-        log: Receives every row.
-        usable: Whether the run can resume from a committed state.
-        timed: Whether to add the seconds of the round to each log row. Use False if rounds compute artifacts, because
-            an artifact records its own seconds.
+        commits: The saved states of this run or stage.
+        start: Function that returns the state before the first round.
+        log: Function that receives the log row of each round.
+        usable: Function that returns whether the run can resume from a committed state.
+        timed: Whether to add the seconds of the round to each log row.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -59,7 +58,7 @@ def run_rounds(
 
 
 def scalars(row: LogRow) -> LogRow:
-    """Return the scalar entries of a row."""
+    """Return the scalar entries of a log row."""
     return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 

@@ -1,4 +1,4 @@
-"""Execution of one run: return the result if finished, otherwise run the pipeline and write the run's files."""
+"""Execution of one run. If the run is already finished, its result is returned without computation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def complete_run(context: RunContext) -> RunResult:
     """Run one job with exclusive use of the run's folder; see :func:`run_locked`.
 
-    If another process uses the folder, wait for that process, and then return the finished result.
+    If another process uses the folder, wait until that process has finished.
     """
     finished = read_result(context.folder)
     if finished is not None:  # read without a lock, which a read-only disk does not allow
@@ -84,7 +84,7 @@ def _execute(context: RunContext) -> RunResult:
     family = family_of(context.method)
     on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
     if not (on_host or family.on_gpu):
-        context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
+        context.note(f"hardware.device={hardware.device}: methods of kind {family.name!r} run on the CPU")
     with _tracker(context) as tracker:
         if tracker is None:
             return _computed(context)
@@ -152,7 +152,10 @@ def _only_class(path: Path, classes: list[str]) -> str | None:
 
 
 def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:
-    """Return the run's tracker, which receives the config with string keys, as in JSON; None for ``tracker=none``."""
+    """Return the run's tracker, or None for ``tracker=none``.
+
+    The tracker receives the config with string keys, as in JSON.
+    """
     settings = context.settings
     if settings.tracker.name == "none":
         return nullcontext()

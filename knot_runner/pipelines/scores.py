@@ -1,7 +1,7 @@
 """Metrics of one round.
 
-Each row of ``rounds.jsonl`` has the metrics of the deployed models on the clients' test examples. Runs are selected by
-the metrics on the clients' validation examples (``partition.valid``).
+Each row of ``rounds.jsonl`` has the metrics of the deployed models on the clients' test examples. To select among runs,
+use the metrics on validation examples instead (``partition.valid``).
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ class TestPredictions:
     """Predictions of the deployed models.
 
     Attributes:
-        logits, labels: Logits [M, C] and labels [M] of all test examples.
+        logits, labels: Logits [M, C] and labels [M] of the M test examples, without the examples of unseen clients.
         clients: The accuracy of each client's model on the client's test examples; None without test examples.
-        unseen: The accuracies of clients that do not take part in any round, in the same form as ``clients``.
-            ``logits`` does not cover the test examples of these clients.
+        unseen: Like ``clients``, for the unseen clients. They take part in no round.
     """
 
     logits: Tensor
@@ -86,7 +85,7 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
 
 
 def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
-    """Return the predictions on each client's test examples. The first ``seen`` clients take part in rounds."""
+    """Return the predictions on each client's test examples. Only the first ``seen`` clients take part in rounds."""
     accuracies: Accuracies = []
     for client_logits, client_labels in zip(logits, labels, strict=True):
         hits = (client_logits.argmax(1) == client_labels).double()
@@ -95,23 +94,29 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
 
 
 def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
-    """Yield the logits of each request, a few models at a time. ``values``: parameters and logits per model."""
+    """Yield the logits of each request. Only a few models are in memory at a time.
+
+    ``values``: the number of parameters of one model plus the number of its logits.
+    """
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
         yield from run.engine.logits(part)
 
 
 def one_model(method: RoundMethod, config: Any) -> bool:
-    """Return whether all clients use the same model."""
+    """Return whether all clients deploy the same model."""
     return method.one_model and config.batchnorm != "local"
 
 
 def score(run: FederatedContext, predictions: TestPredictions, round: int) -> LogRow:
-    """Return every metric that is defined for the run, and the clients' accuracies.
+    """Return a log row with every metric that is defined for the run, and with the clients' accuracies.
 
-    Semantic distance is defined if classes have coordinates. The loss is computed from logits / T at the temperature T
-    of ``round``, recorded as ``test_temperature``. Accuracy is reported over all test examples (weighted), over clients
-    (unweighted), and for each client.
+    The log row has these entries in addition to the metrics:
+
+    - ``test_temperature``: the temperature T for the metric ``tempered_loss`` in ``round``
+    - ``client_accuracy``: the result of :func:`over_clients`
+    - ``clients``: the accuracy of each client
+    - ``unseen_accuracy``, if there are unseen clients: the mean of their accuracies
     """
     federation = run.federation
     temperature = evaluation_temperature(run.config, round)
@@ -144,7 +149,11 @@ def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
 
 
 def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list[Federation]) -> float:
-    """Return the accuracy on each cluster's test examples, averaged over ``clusters``, from clients' ``accuracies``."""
+    """Return the unweighted mean of the accuracies of ``clusters``.
+
+    The accuracy of a cluster is measured on all test examples of its clients. ``accuracies``: the accuracy of each
+    client in ``federation.numbers``.
+    """
     accuracy_of = dict(zip(federation.numbers, accuracies, strict=True))
     means = []
     for cluster in clusters:
@@ -155,9 +164,10 @@ def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list
 
 
 def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | None:
-    """Return every metric of the deployed models on the clients' own validation examples, pooled.
+    """Return every metric on the pooled validation examples of all clients.
 
-    The result is {} if logits are not finite, and None without validation examples.
+    Each client's deployed model predicts the client's own examples. The result is {} if logits are not finite, and None
+    without validation examples.
     """
     federation = run.federation
     requests = []
@@ -175,7 +185,7 @@ def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | No
 
 
 def evaluation_temperature(config: Any, round: int) -> float:
-    """Return the softmax temperature for ``tempered_loss`` in this round."""
+    """Return the temperature T in the given round for the metric ``tempered_loss``, the test loss of logits / T."""
     if config.lr_control:
         return 1.0
     return scheduled(config.temperature, config.schedule, round)
@@ -184,9 +194,13 @@ def evaluation_temperature(config: Any, round: int) -> float:
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """Return facts about the participants' training in a round.
 
-    The facts are the accuracy on each client's test examples before and after training, the number of steps, and the
-    mean loss and temperature. If a client trains several models in a round, accuracy and loss are those of the first
-    model, which the client sends. Steps are summed over all models.
+    - ``participants``: the clients that trained
+    - ``before``, ``after``: accuracy on each client's test examples before and after training; None without test
+      examples
+    - ``train_loss``, ``train_temperature``: mean loss and mean temperature
+    - ``steps``: total number of steps
+
+    If a client trains several models, accuracy and loss are those of the first model.
     """
     participants = []
     before = []
@@ -214,9 +228,12 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 
 
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
-    """Return the metrics of the result.
+    """Return fields of the result, computed from the log ``rows`` of all rounds.
 
-    They are the metrics of the last evaluated round, the best accuracy, and the first round that reaches ``target``.
+    These are the metrics of the last evaluated round, the best accuracy, and the first round that reaches ``target``.
+
+    Raises:
+        UserError: No round was evaluated.
     """
     measured = [row for row in rows if metrics.ACCURACY in row]
     if not measured:

@@ -1,4 +1,4 @@
-"""Rounds that several runs share: rounds on given clusters, and rounds that precede personalization.
+"""Stored rounds that several runs can use: rounds on given clusters, and rounds before personalization.
 
 The final state and the log of these rounds are an artifact below ``<out>/artifacts/rounds/``. The artifact's key is a
 digest of all inputs of the training.
@@ -33,9 +33,9 @@ NOT_IN_KEY = ("name", "clustering", "personalization")
 def run_shared_rounds(
     context: RunContext, key: str, commits: Commits, train: Callable[[], tuple[FederatedState, list[LogRow]]]
 ) -> tuple[FederatedState, list[LogRow]]:
-    """Return the final state and all log rows of the rounds with ``key``.
+    """Return the final state and all log rows of the rounds that the argument ``key`` identifies.
 
-    If no run has trained these rounds yet, ``train()`` is called, which runs the rounds and commits.
+    If these rounds are not stored, call ``train()`` and store its result.
 
     Raises:
         DivergedError: A loss or weight is not finite.

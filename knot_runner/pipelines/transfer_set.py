@@ -1,7 +1,7 @@
-"""The examples of clients, and of a server that distills (the transfer set).
+"""The transfer set: the examples with which a server distills. Their labels are not used.
 
-The labeled texts of all data sets form one pool. They are encoded once and stored. The examples of the server are held
-out before the partition, so that no client has them, and are used without labels.
+The transfer set is a separate data set, or it is held out before the partition, so that no client has its examples.
+This module also encodes the labeled texts of a task.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """Return ``task`` with the image data set of the setting ``transfer`` as transfer set.
+    """Return ``task`` with a transfer set: the image data set that the setting ``transfer`` selects.
 
-    In a run without distillation, the task is unchanged except for a note that the data set is not used.
+    If the method does not distill, return ``task`` with a further note: the data set is not used.
 
     Raises:
         UserError: The images cannot be used.
@@ -44,7 +44,7 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     config = context.method
     transfer = as_kind(settings.transfer, ImageTaskSettings)
     if isinstance(config, FederatedSettings) and server_distillation(config) is None:
-        note = f"transfer={transfer.name}: method={config.name} does not distill, so it is not used"
+        note = f"transfer={transfer.name}: method={config.name} does not distill, so the transfer set is not used"
         return dataclasses.replace(task, notes=[*task.notes, note])
     return with_transfer(task, context.services.unlabeled(transfer, context.data_root))
 
@@ -57,10 +57,13 @@ def server_examples(
     test: ClientData,
     held_out: np.ndarray,
 ) -> tuple[ClientData, ServerExamples]:
-    """Append the server's unlabeled examples to the training examples ``data``.
+    """Add the server's unlabeled examples to the training examples ``data``.
 
-    Return all these examples, and the rows of the server's examples among them. The server's model is evaluated on all
-    examples of ``test``.
+    If the transfer set was held out from ``data``, only its labels are removed. Other examples of the server are
+    appended. The server's model is evaluated on all examples of ``test``.
+
+    Returns:
+        All training examples, and the rows of the server's examples among them.
 
     Raises:
         UserError: The transfer set has no examples for distillation.

@@ -1,8 +1,7 @@
 """Checks of whether a finished run is reproducible with the current code, plug-ins, torch and data files.
 
-The run id covers settings that affect a run's numbers, but not code and files, which can change while all settings stay
-the same. The result therefore records the code versions (:func:`made_by`) and the ``files`` of its task.
-:func:`reasons` compares these records with the current state.
+Code and data files can change while the settings and the run id stay the same. A result therefore records the code
+versions (:func:`made_by`) and the data files of its run. :func:`reasons` compares them with the current state.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ SHOWS = tuple(
 
 @functools.cache
 def code_version() -> str:
-    """Return the code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers.
+    """Return the code version: the program version, ``+``, and a digest of the source files that can change results.
 
-    The version is computed once per process.
+    The digest has 12 hex digits, as in ``0.1.0+0123456789ab``.
     """
     sources = [path for path in PACKAGE_FOLDER.rglob("*.py") if _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
@@ -68,7 +67,7 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
 
 @functools.cache
 def torch_version() -> str:
-    """Return the version of the installed torch without its build (``+cpu``), without importing torch."""
+    """Return the version of the installed torch, without a build suffix such as ``+cpu``."""
     from importlib import metadata  # only needed for existing runs
 
     return _public(metadata.version("torch"))
@@ -81,12 +80,13 @@ def _public(version: str) -> str:
 def plugin_version(plugin: str) -> str | None:
     """Return a 12-digit hex digest of the Python files of a plug-in; None if the plug-in is not found.
 
-    A dotted name is located without importing it, so that none of the user's code runs.
+    The plug-in is not imported.
     """
     try:
         if plugin.endswith(".py"):
             return _digest(Path(plugin).parent, [Path(plugin)])
         top, *rest = plugin.split(".")
+        # Only the top package is located: finding a submodule would import its packages and run the user's code.
         spec = importlib.util.find_spec(top)
         if spec is None or spec.origin is None:
             return None
@@ -102,7 +102,7 @@ def plugin_version(plugin: str) -> str | None:
 
 
 def made_by(plugins: Iterable[str]) -> Facts:
-    """Return the code versions to store in a record (a result, a stage, a commit), including those of ``plugins``."""
+    """Return the versions of the code, of ``plugins`` and of torch. Results and checkpoints record these versions."""
     return {
         "code": code_version(),
         "plugins": {plugin: plugin_version(plugin) for plugin in plugins},
@@ -111,7 +111,10 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 
 def code_changes(record: Facts) -> list[str]:
-    """Return one line per code version in ``record`` (see :func:`made_by`) that differs from the current one."""
+    """Return one line for each recorded version that differs from the current version.
+
+    ``record``: versions that :func:`made_by` returned earlier.
+    """
     changes = []
     code = record["code"]
     torch = _public(record["versions"]["torch"])
@@ -135,7 +138,11 @@ MAX_REASONS = 4
 
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
-    """Return the reasons why a finished run in ``folder`` is stale, one line each; [] if the run is not stale."""
+    """Return the reasons why the finished run in ``folder`` is stale, one line each; [] if it is not.
+
+    A run is stale if its code, data, settings or files have changed. The argument ``now`` caches the state of data
+    files for all runs of one command.
+    """
     files = _file_changes(folder, result)
     changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
     if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
@@ -168,21 +175,24 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return the entries of ``changes`` because of which a run does not count as finished.
+    """Return the lines of ``changes`` that make a run count as not finished.
 
-    ``changes`` are lines as in :func:`reasons`. The returned lines concern data, settings or files. A line on missing
-    weights is not returned, because users who delete weights to save space must not have to retrain.
+    Args:
+        changes: Lines that :func:`reasons` returned. Lines about code versions and about missing weights are dropped.
     """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
+    # Users who delete weights to save space must not have to train again.
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
     return [reason for reason in changes if reason.startswith(counted_changes) and reason != missing_weights]
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
-    """Return one line per file below ``data`` (``paths.data_dir``) that changed after a finished run.
+    """Return one line for each data file that has changed since a finished run read it.
 
-    A file is read only if its metadata differ from the recorded metadata. ``now`` caches the state of files for all
-    runs of one command. If ``data`` is None, files cannot be compared and the list is empty.
+    Args:
+        result: Result of the run.
+        data: The folder ``paths.data_dir``. If it is None, the list is empty.
+        now: Cache of the state of data files for all runs of one command.
     """
     if data is None:
         return []
@@ -198,23 +208,26 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """Comparison of runs with the current files below ``data`` (``paths.data_dir``), for one command.
+    """Comparison of finished runs with the current data files, for one command.
 
-    If ``data`` is None, data files are not compared. Changes after the first check of a file are not seen.
+    ``data`` is the folder ``paths.data_dir``. If it is None, data files are not compared. If a file changes after its
+    first check, the change is not noticed.
     """
 
     data: str | None
     now: Now = field(default_factory=Now)
 
     def changes(self, folder: Path, result: RunResult) -> list[str]:
-        """Return the reasons why a finished run does not count as done (:func:`blocking`)."""
+        """Return the reasons why the run in ``folder`` does not count as finished (:func:`blocking`)."""
         return blocking(data_changes(result, self.data, self.now) + _file_changes(folder, result))
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """Return the error line for the runs ``changed``, whose data, settings or files changed.
+    """Return the one-line error message for finished runs whose data, settings or files have changed.
 
-    ``changed`` has (title, folder, changes) of each of these runs, and ``finished`` is the number of all finished runs.
+    Args:
+        changed: A tuple (title, folder, changes) for each of these runs.
+        finished: The number of all finished runs.
     """
     title, folder, changes = changed[0]
     kind, _, first = changes[0].partition(": ")
@@ -233,8 +246,8 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
 def set_aside(folder: Path) -> Path:
     """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
 
-    ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the first free n. Call
-    this while holding the run's lock.
+    ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the smallest free
+    positive number n. Call this while holding the run's lock.
 
     Raises:
         UserError: The folder cannot be moved.
@@ -249,7 +262,10 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return the lines of a warning that a command keeps stale runs; ``kept``: the reasons of each stale run."""
+    """Return the lines of a warning that stale runs are shown unchanged; [] if ``kept`` is empty.
+
+    ``kept`` holds, for each stale run, the list of reasons why it is stale.
+    """
     if not kept:
         return []
     counts = Counter(chain.from_iterable(kept))

@@ -1,7 +1,7 @@
-"""Fingerprints of the files that a run read, to detect changed data: by metadata first, then by content.
+"""Fingerprints of the data files that a run read, to detect later changes of these files.
 
-Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file is therefore read again
-unless its inode and ctime, which users cannot set, are also equal.
+Metadata are compared first, then contents. Size and modification time alone are not enough, because ``cp -p`` and
+``rsync -a`` keep them. A file is therefore read again unless its inode and its change time (ctime) are also equal.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ TICK = 20_000_000
 
 @dataclass(frozen=True)
 class Opened:
-    """Fingerprint of a file at the time when a run read it, or of all files in a folder that match ``pattern``.
+    """Fingerprint of what a run has read: one file, or the files of a folder that match a pattern.
 
     Attributes:
-        path: Relative to the data folder, with forward slashes; absolute if outside of it.
-        size: Bytes.
+        path: Path relative to the data folder, with forward slashes; absolute if the file is outside the data folder.
+        size: Size in bytes.
         mtime_ns: Modification time in ns since 1970; for a folder, the time of its newest file.
-        sha256: Hex digest of the content; for a folder, of the names and digests of the files. None: the file was
-            missing (``task.missing=skip``).
-        listing: For a folder, hex digest of the names and metadata of the files, which is compared before any file is
-            read.
-        inode, ctime_ns: Inode number and change time of a file; both are 0 if they cannot prove that the file is
-            unchanged.
+        sha256: Hex digest of the content; for a folder, of the names and digests of the files. None if the file was
+            missing.
+        pattern: For a folder, the pattern of the names of the files.
+        listing: For a folder, hex digest of the names and metadata of the files.
+        inode, ctime_ns: Inode number and change time of a file. Both are 0 if they are not reliable enough to
+            show that the file is unchanged.
     """
 
     path: str
@@ -50,12 +50,12 @@ class Opened:
 
 
 def absent(short: str) -> Opened:
-    """Return the fingerprint of a missing file."""
+    """Return the fingerprint of a missing file with the path ``short``."""
     return Opened(short, 0, 0, None)
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """Return the current fingerprint of the file ``path``, with ``short`` as its path. The whole file is read.
+    """Read the file ``path`` and return its fingerprint, in which ``short`` is recorded as the path.
 
     Raises:
         UserError: The file cannot be read.
@@ -68,7 +68,11 @@ def fingerprint(path: Path, short: str) -> Opened:
 
 
 def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
-    """Return the bytes of a small file and its :func:`fingerprint`, from one read. Raises :class:`UserError`."""
+    """Return the content of a small file, and its fingerprint as in :func:`fingerprint`. The file is read only once.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
     try:
         stat = path.stat()
         content = path.read_bytes()
@@ -87,20 +91,28 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 
 def members(folder: Path, pattern: str) -> list[str]:
-    """Return the sorted names of visible files below ``folder`` that match ``pattern`` (``*.json``, ``*/*``)."""
+    """Return the sorted names of the files in ``folder`` that match ``pattern``. Hidden files are left out.
+
+    Args:
+        folder: The folder.
+        pattern: Pattern of paths relative to the folder, such as ``*.json`` or ``*/*``.
+    """
     names = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
     return sorted((name for name in names if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file of this ``name`` is hidden or created by a desktop: ``.DS_Store``, ``Thumbs.db``, ..."""
+    """Return whether ``name`` is a hidden file, or a file that desktops create, such as ``Thumbs.db``."""
     return name.startswith(".") or name in ("Thumbs.db", "desktop.ini")
 
 
 def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
-    """Return one fingerprint for the files ``parts`` of the folder ``short``.
+    """Return one fingerprint for all files of a folder that match a pattern.
 
-    The paths of ``parts`` are relative to the folder, in the order of :func:`members`.
+    Args:
+        short: Path of the folder, as recorded in the fingerprint.
+        pattern: The pattern.
+        parts: The fingerprints of the files, in the order of :func:`members`. Their paths are relative to the folder.
     """
     return Opened(
         short,
@@ -113,10 +125,9 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 
 
 class Now:
-    """Cache of the current state of files, for one command.
+    """Cache of the current state of data files, for one command.
 
-    Each file is checked only once, and read only if it may have changed. Checking a thousand runs on the same files
-    therefore costs as much as checking one run. Changes of a file after its first check are not seen.
+    Each file is checked only once. If a file changes after this check, the change is not noticed.
     """
 
     def __init__(self) -> None:
@@ -124,7 +135,7 @@ class Now:
         self._content = functools.cache(_content)
 
     def change(self, root: Path, was: Opened) -> str | None:
-        """Return how a file below the data folder ``root`` changed; None if its content is unchanged.
+        """Return how a file below the data folder ``root`` differs from its fingerprint ``was``; None if it does not.
 
         The text is ``changed``, ``no longer exists``, ``is new`` or ``cannot be read``.
         """

@@ -1,6 +1,10 @@
-"""Tables and figures from run folders only. This package trains nothing and imports neither torch nor the methods.
+"""Tables and figures, made only from the records in run folders.
 
-``run_folders`` reads the folders and checks the records. ``run_rows`` and ``frame`` return the runs as pandas frames,
-and ``paper_tables`` returns the papers' numbers. ``tables`` combines our results and the papers' numbers as plain data,
-``render`` formats these tables, and ``figures`` maps names to figures.
+This package trains nothing and imports neither torch nor the methods.
+
+- ``run_folders`` reads the run folders and checks their records.
+- ``run_rows`` and ``frame`` return runs as pandas frames.
+- ``paper_tables`` returns the numbers that the papers print.
+- ``tables`` puts the results of runs next to the papers' numbers. ``render`` prints these tables.
+- ``figures`` draws figures.
 """

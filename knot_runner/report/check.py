@@ -1,4 +1,4 @@
-"""Validate a preset's ``report:`` before its runs, which may take hours."""
+"""Check of a preset's section ``report:`` before the runs start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class ReportSettings(ClaimSettings):
-    """The valid settings of ``report:``."""
+    """The settings in a preset's section ``report:``."""
 
     kind: str = "methods"
     metrics: list[str] = field(default_factory=list)
@@ -30,11 +30,10 @@ class ReportSettings(ClaimSettings):
 
 
 def check_report(spec: Config) -> None:
-    """Check a preset's ``report:``.
+    """Check ``spec``, the section ``report:`` of a preset.
 
     Raises:
-        UserError: ``spec`` has a value of the wrong type or an unknown key, or names an unknown kind, metric, figure,
-            printed table, or measure of a claim.
+        UserError: ``spec`` has an unknown key or an invalid value.
     """
     kind = spec.get("kind", "methods")
     if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):

@@ -23,9 +23,10 @@ MOST_WRONG = 5
 
 
 def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
-    """Return counts of shape [C, C]: test examples of all test sets by true class (rows) and predicted class (columns).
+    """Return the confusion matrix of a run over all its test sets.
 
-    The frame is empty if ``run`` stores no class predictions.
+    The frame has one row per true class and one column per predicted class. Entries are numbers of examples. The frame
+    is empty if ``run`` stores no class predictions.
     """
     import pandas as pd
 
@@ -36,10 +37,11 @@ def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
 
 
 def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
-    """Return one row per pair of a ``true`` and a ``predicted`` class.
+    """Return the confusion matrix of a run as fractions, with one row per pair of a true and a predicted class.
 
-    The column ``confusion`` is the share of the true class's examples that the model assigns to the predicted class; it
-    is 0 for a class without examples. The frame is empty if ``run`` stores no predictions.
+    The columns ``true`` and ``predicted`` are class names. The column ``confusion`` is the fraction of the true class's
+    examples that the model assigns to the predicted class; 0 for a true class without examples. The frame is empty if
+    ``run`` stores no class predictions.
     """
     counts = confusion_counts(run)
     if counts.empty:
@@ -49,10 +51,12 @@ def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
 
 
 def confusion_table(run: MeasuredRun) -> Group:
-    """Return a table with a row per true class: number of examples, share of correct predictions, and frequent errors.
+    """Return the confusion matrix of a run as a table for the terminal, with one row per true class.
+
+    A row shows the number of examples, the fraction of correct predictions, and the most frequent wrong predictions.
 
     Raises:
-        UserError: The run stores no predictions.
+        UserError: The run stores no class predictions.
     """
     counts = confusion_counts(run)
     if counts.empty:

@@ -1,4 +1,4 @@
-"""Run folders as pandas frames, from their records only: settings, state and every measured number."""
+"""Runs as pandas frames: settings, states and measured numbers, read from run folders."""
 
 from __future__ import annotations
 
@@ -46,22 +46,20 @@ _MAX_NAMED = 3
 
 @dataclass(frozen=True)
 class RunSet:
-    """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
+    """Runs below a folder, as several pandas frames.
 
-    ``runs``: one row per run, as returned by :func:`run_rows`.
+    All frames are indexed by the number of the run.
 
-    ``settings``: one row per run and one column per dotted key. Values are text as in ``written``, and NaN if a run
-    lacks the setting. The columns also include every other key that filters accept: hardware, paths, status, run_id,
-    data.
-
-    ``counted``: ``settings``, restricted to the settings that can change the run's numbers.
-
-    ``metrics``: one row per number in the result of each finished run. ``metric`` is the dotted key in the result
-    (``metrics.accuracy.ALL``), and ``value`` is the number, missing for null.
-
-    ``lines``: the folders that are left out, with reasons.
-
-    ``filters``: the filters that selected the runs, as typed by the user.
+    Attributes:
+        out: The folder that contains the run folders.
+        runs: One row per run, as returned by :func:`run_rows`.
+        settings: One row per run and one column per setting, named by dotted key. Values are text in the form of
+            :func:`written`. A setting that a run lacks is NaN. Further columns are ``run_id``, ``status`` and ``data``.
+        counted: Like ``settings``, but only with the settings that can change a result.
+        metrics: One row for each number in the result of each finished run. The column ``metric`` is the dotted key in
+            the result, such as ``metrics.accuracy.ALL``. The column ``value`` is the number, or NaN for null.
+        lines: Notes for the user, for example on folders that were left out.
+        filters: The filters that selected the runs, as typed by the user.
     """
 
     out: Path
@@ -82,9 +80,10 @@ class RunSet:
         )  # fmt: skip
 
     def having(self, wanted: Config) -> RunSet:
-        """Return the runs with all settings of ``wanted``.
+        """Return the runs that have all settings in ``wanted``.
 
-        ``wanted`` maps a dotted key to a value or a list of accepted values. A setting that a run lacks counts as null.
+        ``wanted`` maps the dotted key of a setting to its value or to a list of accepted values. A setting that a run
+        lacks counts as null.
         """
         fitting = self.runs.run.notna()
         for key, value in wanted.items():
@@ -93,7 +92,11 @@ class RunSet:
         return self.only(fitting)
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """Return the runs with an added column ``row``, the table row of each run (see :func:`row_numbers`)."""
+        """Return the same runs, and assign each run to a row of a table.
+
+        The frame ``runs`` of the result has a further column ``row``, the number of the table row. Runs with equal
+        values of the settings ``keys`` are in the same row, see :func:`row_numbers`.
+        """
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
@@ -102,39 +105,49 @@ class RunSet:
         return self.only(self.runs.state == "done")
 
     def keys(self) -> list[str]:
-        """Return every dotted key of ``settings`` that some run has."""
+        """Return the dotted keys of all settings that at least one run has."""
         return list(self.settings.columns[self.settings.notna().any()])
 
     def differing(self) -> pd.DataFrame:
-        """Return the settings in which the runs differ.
+        """Return a frame of the settings in which the runs differ, with one column per setting.
 
-        Configured values are compared even if a run does not use a setting (for instance, the number of clusters
-        without clustering).
+        Settings that cannot change any result are left out. For a run that does not use a setting, the configured value
+        is compared.
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
 
     def values(self, metric: str) -> pd.Series:
-        """Return the values of ``metric`` (dotted key) of the finished runs with this metric, indexed by run."""
+        """Return a series, indexed by run, with the value of ``metric`` for each finished run.
+
+        ``metric`` is a dotted key of the result. Runs without a value are left out.
+        """
         return self.metrics.loc[self.metrics.metric == metric, "value"].dropna()
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """Return the tidy frame: one row per run and metric.
+        """Return all measured numbers as a tidy frame with one row per run and metric.
 
         Columns:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: the run
-        - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``different data`` or ``unfinished``, with the
-          reason in ``problem``. A run that is not done has one row, whose ``metric`` and ``value`` are missing.
-        - one column per setting in which the runs differ, by dotted key (``training.lr``): numbers if all values are
-          numbers, otherwise text as in config.yaml; missing if a run lacks the setting
-        - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
-        - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
+        - ``state``: ``done``, ``diverged``, ``failed``, ``damaged``, ``different data``, ``different version`` or
+          ``unfinished``. A run that is not done has a single row, without ``metric`` and ``value``.
+        - ``problem``: the reason why the run is not done
+        - one column per setting in which the runs differ, named by dotted key such as ``training.lr``. The column is
+          numeric if all values are numbers. Otherwise, the values are text as in config.yaml. The value is missing if a
+          run lacks the setting.
+        - ``metric``: the dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
+        - ``value``: the number, float64. Fractions are between 0 and 1, and times are in seconds. Nulls are left out.
 
         Args:
-            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``). "client" for
-                each client's accuracies in rounds.jsonl: ``before`` and ``after`` the client's training, and
-                ``accuracy``, after the round. The columns ``round`` and ``client`` identify the numbers.
+            per: What a row describes:
+
+                - "run": a number in result.json.
+                - "round": a number of one round in rounds.jsonl, such as ``accuracy``. There is a further column
+                  ``round``.
+                - "client": an accuracy of one client in one round. There are further columns ``round`` and ``client``.
+                  The metrics ``before`` and ``after`` are the accuracies before and after the client's training. The
+                  metric ``accuracy`` is the accuracy at the end of the round.
 
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.
@@ -178,14 +191,13 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 
 
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
-    """Return the runs of :func:`read_runs` that pass ``filters``. ``plugins=[FILE]`` is no filter, but loads plug-ins.
+    """Return the runs of :func:`read_runs` that pass all ``filters``.
 
-    Filters are written as in ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
-    The attribute ``lines`` of the result also lists values in filters that no run has, and plug-ins of the runs that
-    are not loaded. Code that a run folder names is never executed.
+    The filter ``plugins=[FILE]`` loads plug-ins instead of filtering. Other plug-ins that the run folders name are
+    never loaded. The ``lines`` of the result mention these plug-ins, and filter values that no run has.
 
     Raises:
-        UserError: A filter is wrong, a plug-in cannot be loaded, or no run passes.
+        UserError: A filter is invalid, a plug-in cannot be loaded, or no run is left.
     """
     for condition in filters:
         if condition.key == "plugins":
@@ -195,18 +207,23 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
     unloaded = [plugin for plugin in used if plugin.removesuffix(".py").rpartition("/")[2] not in sys.modules]
     if unloaded:
         lines.append(
-            f"Metrics of plug-ins have no title, unit or range. To load them, add plugins=[{','.join(unloaded)}]."
+            "Metrics of plug-ins that are not loaded have no title, unit or range. To load the plug-ins, add "
+            f"plugins=[{','.join(unloaded)}]."
         )
     return replace(runs, lines=(*lines, *runs.lines), filters=" ".join(condition.text for condition in filters))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
-    """Read every run below ``out`` (``<task>/<method>/<run id>/``). Unreadable folders are listed in ``lines``.
+    """Return all runs in the folders ``<task>/<method>/<run id>/`` below ``out``.
 
-    ``data`` is a data folder; runs whose data files differ from the files in this folder are left out.
+    Folders that cannot be read are left out. The ``lines`` of the result list them.
+
+    Args:
+        out: The folder that contains the run folders.
+        data: The folder of the current data. Results from other data are not used. None disables this check.
 
     Raises:
-        UserError: ``out`` is missing or has no run.
+        UserError: ``out`` is missing or contains no run.
     """
     if not out.is_dir():
         raise UserError("not a folder. Use the folder that contains the runs", f"paths.output_dir={out}")
@@ -221,13 +238,13 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
-        raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
+        raise UserError(f"no runs found (looked for <task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders without a valid run{name_few(foreign)}.",) if foreign else ()
     return replace(run_set(out, load_runs(jobs, files=[CONFIG])), lines=lines)
 
 
 def run_set(out: Path, runs: Sequence[Run]) -> RunSet:
-    """Return the ``runs`` below ``out`` as frames."""
+    """Return the pandas frames of ``runs``. The run folders are below ``out``."""
     import pandas as pd
 
     counted = []
@@ -285,5 +302,5 @@ def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return a colon, the first few of ``names`` and the number of remaining names; "" without names."""
+    """Return a colon and the first few ``names``, such as ``: a; b; c and 2 more``; "" if there are no names."""
     return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

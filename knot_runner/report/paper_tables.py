@@ -1,4 +1,7 @@
-"""The papers' printed numbers: one YAML file per printed table in ``papers/``, with our method and data set names."""
+"""Numbers printed in the papers. Each printed table is a YAML file in ``papers/``.
+
+The files use this project's names of methods and data sets.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,12 @@ def printed_tables() -> list[str]:
 
 @dataclass(frozen=True)
 class PaperCase:
-    """A case in a table of temperatures.
+    """A case in a paper's table: the runs on one data set, possibly with a certain model.
 
-    ``settings`` select the runs of the case. ``images`` and ``classes`` are the paper's numbers of training images and
-    classes.
+    Attributes:
+        settings: The settings that identify the runs of the case.
+        classes: The number of classes in the paper.
+        images: The number of training images in the paper.
     """
 
     settings: Config
@@ -38,19 +43,20 @@ class PaperCase:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A printed table of a paper. The ``kind`` determines which of the other fields are set.
+    """A printed table of a paper. The ``kind`` determines which of the other attributes are set.
 
-    A table of kind ``methods`` has ``task``, ``columns`` (including the ``global_set``) and ``metrics`` (metric ->
-    method -> row).
-
-    Tables of other kinds have some of these fields:
-
-    - ``cases``, ``values``: the cases, and the numbers in their rows
-    - ``algorithms``: method -> the paper's name of the method
-    - ``uplift``: the mean gains of clustering
-    - ``datasets``: the data sets of each task
-    - ``accuracy_rounds``, ``loss_rounds``: the rounds of a printed learning curve
-    - ``shares``: the bias of each teacher, as shares of labels
+    Attributes:
+        task: The task of the table.
+        columns: The names of the columns, usually data sets.
+        global_set: The column with the global model's data set.
+        metrics: The numbers in the columns, by metric and then by method.
+        cases: The cases in the table.
+        values: The numbers in the rows of each case.
+        algorithms: A dict from method to the paper's name of the method.
+        uplift: The mean gains from clustering.
+        datasets: The data sets of each task.
+        accuracy_rounds, loss_rounds: The rounds for which the paper prints accuracy and loss.
+        shares: The bias of each task's teachers, as one fraction per label.
     """
 
     paper: str
@@ -76,10 +82,10 @@ class PrintedTable:
 
 @cache
 def read_printed(name: str) -> PrintedTable:
-    """Return the printed table ``name``. Callers must not change the returned table.
+    """Return the printed table with the given name. The table is cached, so do not change it.
 
     Raises:
-        UserError: ``name`` is unknown.
+        UserError: The name is unknown.
     """
     if name not in printed_tables():
         raise UserError(f"unknown published table {name!r}{nearest(name, printed_tables())}")
@@ -87,7 +93,10 @@ def read_printed(name: str) -> PrintedTable:
 
 
 def printed_value(table: PrintedTable, metric: str, method: str, dataset: str) -> float | None:
-    """Return the printed number in a table of kind ``methods``; None if the paper prints none."""
+    """Return the number that the paper prints for a metric, a method and a data set; None if there is no such number.
+
+    ``table`` must be of kind ``methods``.
+    """
     row = table.metrics.get(metric, {}).get(method)
     if row is not None and dataset in table.columns:
         return row[table.columns.index(dataset)]

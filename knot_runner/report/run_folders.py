@@ -1,8 +1,7 @@
-"""Reading of run folders. All records are checked, so that no wrong number is used.
+"""Reading and checking of run folders.
 
-A ``result.json`` counts as missing if it is absent, truncated, changed, from another run, or computed from other data
-than the current ``paths.data_dir``. The reason is recorded, so that tables can report it. :func:`kept_file` reads all
-other files of a run, and checks them against the digests in ``result.json``.
+A ``result.json`` is used only if it is complete and unchanged, belongs to the run, and was computed from the current
+data in ``paths.data_dir``. Otherwise, the attribute ``problem`` of the run states the reason.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ PROBE = "probe.json"
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a preset requests, finished or not.
+    """A run that a preset requests, finished or not.
 
     Attributes:
-        method: The name of the method, or the name of the preset's arm.
-        label: The settings that distinguish the run from other runs of the same method, as text
-            ("task.labels.support=onehot"), or "".
-        config: The composed settings of the run.
-        data: The current data files. A run with other data files is not used; None disables this check.
+        method: The name of the method. For a preset with arms (named sets of overrides), the name of the arm.
+        label: The settings that distinguish the run from other runs of the same method, such as
+            "task.labels.support=onehot"; "" if there are none.
+        config: All settings of the run.
+        data: The current data. A result from other data is not used. None disables this check.
     """
 
     run_id: str
@@ -62,13 +61,13 @@ class Job:
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
     def setting(self, key: str) -> Any:
-        """Return the value of the setting with the dotted ``key``, or None."""
+        """Return the value of a setting; None if the job does not have it. ``key`` is the dotted key of the setting."""
         return lookup(self.config, key)
 
     def has(self, wanted: Config) -> bool:
-        """Return whether the job has all settings of ``wanted``.
+        """Return whether the job has all settings in ``wanted``.
 
-        ``wanted`` maps a dotted key to a value or a list of accepted values.
+        ``wanted`` maps a dotted key to a value or to a list of accepted values.
         """
         for key, values in wanted.items():
             if self.setting(key) not in (values if isinstance(values, list) else [values]):
@@ -78,10 +77,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Run(Job):
-    """A job with the content of the job's folder.
+    """A job together with its result, if there is one.
 
-    ``result`` is None unless the run is done or diverged. ``problem`` is the reason why the result is missing or not
-    used. ``command`` is the command that runs the job, for messages.
+    Attributes:
+        status: The status of the result, such as "done", "diverged" or "missing".
+        problem: The reason why the result is missing or not used, as text.
+        result: The result of a run that is done or diverged; otherwise None.
+        command: The command that runs the job, for messages.
     """
 
     status: Status = "missing"
@@ -91,15 +93,19 @@ class Run(Job):
 
     @property
     def state(self) -> str:
-        """Return the displayed status: ``status``, or "failed" or "unfinished" if the result is missing."""
+        """Return the state to display: "failed" or "unfinished" if the result is missing, otherwise ``status``."""
         if self.status == "missing":
             return "failed" if (self.folder / "failed.json").is_file() else "unfinished"
         return self.status
 
     def metric(self, metric: str, dataset: str) -> float | None:
-        """Return the student's ``metric`` on ``dataset`` (or ALL), or None if the run has no such value.
+        """Return a metric of the trained model; None if the run has no such value.
 
-        The value is a fraction or, for sd (semantic distance), a distance between labels.
+        Most metrics are fractions. The semantic distance ``sd`` is a distance between labels.
+
+        Args:
+            metric: The name of the metric.
+            dataset: The name of a data set, or ALL for all data sets.
         """
         return self.result.metrics.get(metric, {}).get(dataset) if is_finished(self) else None
 
@@ -116,24 +122,24 @@ StagesRun = DoneRun[StagesResult]
 
 
 def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
-    """Return whether ``run`` is finished and thus has numbers."""
+    """Return whether the status of ``run`` is "done"."""
     return run.status == "done"
 
 
 def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
-    """Return those of ``runs`` that are finished."""
+    """Return the finished runs among ``runs``."""
     return [run for run in runs if is_finished(run)]
 
 
 def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ()) -> list[Run]:
-    """Load the runs of ``jobs``, in the order of ``jobs``.
+    """Return the jobs as runs with their results, in the order of ``jobs``.
 
-    No error is raised: a run that cannot be used has the reason in ``problem``.
+    If a result cannot be used, no error is raised, and the attribute ``problem`` of the run states the reason.
 
     Args:
-        jobs: The jobs whose runs are loaded.
-        command: The command that runs the jobs.
-        files: Files that are checked by :func:`with_files`.
+        jobs: The jobs whose results are read.
+        command: The command that runs the jobs, for messages.
+        files: Names of files that are also checked in each run folder, see :func:`with_files`.
     """
     runs = []
     for job in jobs:
@@ -145,10 +151,12 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Load runs with :func:`load_runs`, and also check each run's files ``names``.
+    """Return the runs of ``jobs`` like :func:`load_runs`, but require at least one finished run.
+
+    The files ``names`` in each run folder are also checked.
 
     Raises:
-        UserError: No run is finished. The message names the ``command`` that runs the jobs.
+        UserError: No run is finished.
     """
     runs = load_runs(jobs, command, names)
     if not finished(runs):
@@ -157,9 +165,10 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 
 
 def with_files(run: Run, names: Sequence[str]) -> Run:
-    """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
+    """Check the files ``names`` in the folder of a run, and return the run.
 
-    Files that runs of this kind do not save are not checked.
+    If a finished run has a missing or damaged file, the returned run has the status "damaged". Files that runs of this
+    kind do not save are not checked.
     """
     try:
         for name in names:
@@ -171,13 +180,17 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
 
 
 def require_results(runs: Sequence[Run]) -> None:
-    """Raise :func:`nothing_there` if none of ``runs`` is done or diverged."""
+    """Check that at least one run is done or diverged.
+
+    Raises:
+        UserError: No run is done or diverged.
+    """
     if not any(run.result for run in runs):
         raise nothing_there(runs)
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:
-    """Return the error for ``runs`` without any finished run, with the reasons if known."""
+    """Return the error to raise if none of ``runs`` is finished. The message lists the known reasons."""
     what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     if reasons:
@@ -187,7 +200,10 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
 
 
 def command_for(runs: Sequence[Run]) -> str:
-    """Return the command that runs the jobs; "" if all ``runs`` have a valid result."""
+    """Return the command that creates the missing and invalid results of ``runs``.
+
+    Return "" if all results are valid, or if the command is unknown.
+    """
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
@@ -195,7 +211,7 @@ def command_for(runs: Sequence[Run]) -> str:
 
 
 def lookup(values: Config | RunResult | None, key: str) -> Any:
-    """Return the value at a dotted ``key`` in settings or in a result, or None."""
+    """Return the value at a dotted key in settings or in a result; None if there is no such key."""
     node: Any = values
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else getattr(node, part, None)
@@ -203,9 +219,11 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 
 
 def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return test predictions by data set: probabilities of shape [N, C], float32, and labels of shape [N], int64.
+    """Return the stored predictions of a run, as a dict by name of test set.
 
-    ``side`` selects the run's models, or the global model before distillation.
+    Each value is a pair of arrays for N examples and C classes: the predicted probabilities of shape [N, C], float32,
+    and the true labels of shape [N], int64. With ``side="before"``, the predictions are those of the global model
+    before distillation.
 
     Raises:
         UserError: The file is missing or damaged.
@@ -222,9 +240,9 @@ def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarr
 
 
 def rounds(run: Run) -> list[LogRow]:
-    """Return the log rows in ``rounds.jsonl`` of a federated run, one per round, counted from 1.
+    """Return the rows of ``rounds.jsonl`` of a federated run, one per round. Rounds are counted from 1.
 
-    Rows of rounds without evaluation have no accuracy.
+    The row of a round without evaluation has no accuracy.
 
     Raises:
         UserError: The file is missing, truncated or damaged.
@@ -252,11 +270,10 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
 
 
 def kept_file(run: Run, name: str) -> bytes:
-    """Return the bytes of file ``name`` of a finished run.
+    """Return the content of a file in the folder of a finished run. ``name`` is the name of the file.
 
     Raises:
-        UserError: The file is missing, does not match its digest in the run's result, or is never stored by runs of
-            this kind. The message names the command that repeats the run.
+        UserError: The file is missing or damaged, or runs of this kind do not save it.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings do not save {name}", run.folder)
@@ -268,7 +285,7 @@ def kept_file(run: Run, name: str) -> bytes:
 
 
 def arrays(run: Run, name: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file of a run.
+    """Return the arrays in a safetensors file of a run, as a dict by key. ``name`` is the name of the file.
 
     Raises:
         UserError: The file is missing or damaged.

@@ -1,4 +1,4 @@
-"""Runs as rows of a pandas frame, which tables, figures and claims filter, group and average."""
+"""Runs as rows of a pandas frame."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 
 
 def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return one row per run, in the given order.
+    """Return a frame with one row per run, in the order of ``runs``.
 
-    The columns are :data:`IDENTITY`, ``label``, and ``run`` with the :class:`Run`.
+    The columns are those in :data:`IDENTITY`, ``label`` and ``run``. The column ``run`` contains the :class:`Run`.
     """
     import pandas as pd
 
@@ -33,10 +33,15 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def one_per_seed(rows: pd.DataFrame, keys: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
-    """Return ``rows`` with one run per group and seed; rows with equal columns ``keys`` form a group.
+    """Return ``rows`` with one row per group and seed. Repeated rows of the same run are dropped.
 
-    A run that occurs twice counts once. Raises ValueError if two different runs in a group have the same seed.
-    ``named`` returns the name of a row for the error.
+    Args:
+        rows: A frame of runs, see :func:`run_rows`.
+        keys: The columns that define the groups. The rows of a group have equal values in these columns.
+        named: A function that returns the name of a row for the error message.
+
+    Raises:
+        ValueError: Two different runs in a group have the same seed.
     """
     cell = [*keys, "seed"]
     shared = rows.groupby(cell, sort=False)["run_id"].transform("nunique") > 1
@@ -51,12 +56,18 @@ Cases = Mapping[str, Config]
 
 
 def ranks(names: Iterable[Any]) -> dict[Any, int]:
-    """Return a dict from each distinct name to its rank; the name that occurs first has rank 0."""
+    """Return a dict from each distinct name to its rank, counted from 0 in order of first occurrence."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
-    """Return the settings that define cases: the preset's ``report.cases``, or the cases of the printed table.
+    """Return the cases of a preset: groups of runs, such as all runs on one data set.
+
+    The result is a dict from the name of a case to the settings that identify its runs.
+
+    Args:
+        options: The preset's section ``report:``. The key ``cases`` defines the cases.
+        table: The paper's table, or None. If ``options`` has no ``cases``, the cases are those of this table.
 
     Raises:
         UserError: A case is not a mapping of settings.
@@ -70,7 +81,10 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Return the name of the first case whose settings the job has; without such a case, the job's task and model."""
+    """Return the name of the first case whose settings the job has.
+
+    If there is no such case, return a text with the job's task and model.
+    """
     for name, settings in cases.items():
         if job.has(settings):
             return name
@@ -82,10 +96,14 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return the kind of the value at the dotted ``key`` of ``result``, as text; "" for values of a single kind.
+    """Return the variant of a measure in ``result``, as text. Only values of the same variant can be compared.
 
-    Values in one table column must be of the same kind. For a metric or a target, the kind is that of the evaluated
-    models (see :data:`MODELS`). For an epsilon, the kind is the neighboring relation and delta.
+    - For metrics of predictions and for the cost of reaching a target accuracy, the variant is the kind of evaluated
+      models, such as "cluster models" (see :data:`MODELS`).
+    - For epsilon, the variant consists of the neighboring relation and delta.
+    - For other measures, the variant is "".
+
+    ``key`` is the dotted key of the measure in the result.
     """
     group, *parts = key.split(".")
     texts = []
@@ -106,22 +124,30 @@ def variant(key: str, result: RunResult) -> str:
 
 
 def variants(key: str, runs: Iterable[Run]) -> list[str]:
-    """Return the distinct texts of :func:`variant` for the finished ``runs``, in order; [""] without finished runs."""
+    """Return the distinct variants of a measure in the finished ``runs``, in order of first occurrence.
+
+    ``key`` is the dotted key of the measure, see :func:`variant`. Without finished runs, the result is [""].
+    """
     return list(dict.fromkeys(variant(key, run.result) for run in finished(runs))) or [""]
 
 
 def measured_line(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a line that names the kind of models that the finished ``runs`` evaluate."""
+    """Yield a footnote that describes which models the finished ``runs`` evaluate. Yield nothing if this is unknown."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     if words:
         yield f"Measured: {'; '.join(words)}."
 
 
 def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
-    """Return the finished ``runs`` whose result has the dotted ``key``.
+    """Return the finished runs whose result has a value at a dotted key.
+
+    Args:
+        runs: The finished runs.
+        key: The dotted key.
+        otherwise: The description of the value in the error message.
 
     Raises:
-        UserError: No run has the key. ``otherwise`` describes the missing number in the message.
+        UserError: No run has such a value.
     """
     having = [run for run in runs if lookup(run.result, key)]
     if not having:
@@ -130,7 +156,10 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Return a dict from dotted key to value for all leaves of nested ``values``. An empty mapping is a leaf."""
+    """Return nested ``values`` as a flat dict from dotted key to value.
+
+    An empty mapping counts as a value. Each key begins with the text ``above``.
+    """
     by_key: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -141,7 +170,10 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
 
 
 def others(jobs: Iterable[Job], shown: Iterable[str]) -> Iterator[str]:
-    """Yield, for each job, the settings in which the ``jobs`` differ, as text, without the settings in ``shown``."""
+    """Yield for each job the values of the settings in which the jobs differ: ``method.mu=0.1, model.name=cnn``.
+
+    Settings in ``shown`` are left out.
+    """
     import pandas as pd
 
     labels = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]

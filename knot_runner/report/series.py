@@ -1,4 +1,4 @@
-"""Mean and 95% interval of a quantity over runs, at each position of an axis."""
+"""Mean and 95% interval of a quantity over seeds, at each position on an axis."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ if TYPE_CHECKING:
 def estimates(
     points: pd.DataFrame, names: Sequence[str], place: str = "place", everywhere: bool = True
 ) -> pd.DataFrame:
-    """Return a row per series and place (axis position): the mean ``value`` over ``n`` seeds and its 95% t interval.
+    """Return means over seeds and their 95% t intervals.
 
-    The interval is from ``low`` to ``high``; for one seed, its width is 0. Series are in the order of ``points``, and
-    places are sorted.
+    A series is a group of runs with the same label, such as the runs of one curve. Each series has a mean at each
+    position on the x axis.
 
     Args:
-        points: One row per value, with the columns ``names``, ``place``, ``seed`` and ``value``. Values with the same
-            seed and place are averaged.
-        names: Columns that identify a series.
-        place: The column with positions on the axis.
-        everywhere: Whether to drop, in each series, the places with fewer seeds than another place of the series.
+        points: One row per value. The columns are those in ``names``, the column named by ``place``, ``seed`` and
+            ``value``. Values of a series with the same seed and position are averaged.
+        names: The columns whose values identify a series.
+        place: The name of the column with the position on the x axis.
+        everywhere: Whether to drop a position that has fewer seeds than another position of the same series.
+
+    Returns:
+        A frame with one row per series and position, sorted by position within each series. Its columns are those in
+        ``names``, the column named by ``place``, and:
+
+        - ``value``: the mean
+        - ``low``, ``high``: the ends of the interval, both equal to the mean for one seed
+        - ``n``: the number of seeds
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
-"""Results of runs: one dataclass per kind of run, stored in ``result.json``.
+"""Results of runs: one dataclass per kind of run. A result is stored in ``result.json``.
 
-Building the dataclass checks the type and the range of every value of the result. This module has the fields common to
-all kinds. ``rounds.jsonl`` has the costs in bytes and FLOPs per round, and ``result.json`` has their totals.
+This module defines the fields that all kinds of runs have. When a result object is created, the type and the range of
+every value are checked.
 """
 
 from __future__ import annotations
@@ -47,10 +47,13 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 
 @dataclass
 class TrainTest:
-    """Numbers of images in a run.
+    """Numbers of examples in a federated run.
 
-    ``train`` counts the images that clients train on, and ``valid`` the images that clients hold out. ``transfer``
-    counts the images of another data set on which a server distills.
+    Attributes:
+        train: Number of examples on which clients train.
+        test: Number of test examples.
+        transfer: Number of images in a separate transfer set; None if there is none.
+        valid: Number of examples that clients hold out.
     """
 
     train: Count
@@ -61,7 +64,10 @@ class TrainTest:
 
 @dataclass
 class SplitSizes:
-    """Numbers of examples of one data set by split; ``role``: the role of the party that owns the data set."""
+    """Numbers of examples in the splits of one data set.
+
+    ``role`` is the role of the party that owns the data set, such as ``global``.
+    """
 
     role: str = ""
     train: Amount | None = None
@@ -71,7 +77,10 @@ class SplitSizes:
 
 @dataclass
 class TermFacts:
-    """Weight of a loss term, and the initial ratio of the weighted term to the cross-entropy."""
+    """The weight of a loss term, and the size of the term at the beginning of training.
+
+    ``ratio`` is the weighted term divided by the cross-entropy.
+    """
 
     weight: Amount
     ratio: float
@@ -79,14 +88,20 @@ class TermFacts:
 
 @dataclass
 class ClassNames:
-    """The C classes: ``names``, and ``coordinates`` of shape [C, d] or None."""
+    """The names and coordinates of the C classes of a task.
+
+    ``coordinates`` has shape [C, d], or is None for classes without coordinates.
+    """
 
     names: list[str]
     coordinates: list[list[float]] | None = None
 
 
 def check_scores(key: str, scores: Scores) -> None:
-    """Check that every value of a known metric is in the metric's range. Call this in a ``__post_init__``."""
+    """Check that the value of every known metric in ``scores`` is in the metric's range.
+
+    ``key`` is the dotted key of ``scores`` in the result, for the error message.
+    """
     for metric, row in scores.items():
         if metric not in METRICS:
             continue
@@ -108,17 +123,18 @@ FORMULA = (
 
 @dataclass(kw_only=True)
 class CostFacts:
-    """Costs of a whole run.
+    """Costs of a whole run. FLOPs that cannot be counted are None.
 
     Attributes:
-        sent: What the messages contain, as text.
-        bytes: Total bytes that the server and the clients sent (``bytes_down`` + ``bytes_up``).
-        bytes_to_target: Total bytes until the end of the round that reaches the target accuracy.
-        formula: How FLOPs are counted. FLOPs are null if they cannot be counted.
-        example_flops: FLOPs of one forward pass (F in ``formula``) for one example.
-        example_tokens: Mean number of tokens of a text. ``example_flops`` is computed for this length.
-        stages: FLOPs by stage.
-        personal_flops: The FLOPs of personalization after the rounds, a part of ``client_flops``.
+        sent: Text that describes which messages are counted.
+        bytes: Sum of ``bytes_down`` and ``bytes_up``.
+        bytes_to_target: Total bytes until the end of the round that reaches the target accuracy; None if no round
+            reaches the target.
+        formula: Text that describes how FLOPs are counted.
+        example_flops: FLOPs of the forward pass of one example. This is F in ``formula``.
+        example_tokens: Mean number of tokens of a text. ``example_flops`` is for a text of this length.
+        stages: A dict from the name of each stage of a distillation to the FLOPs of this stage.
+        personal_flops: FLOPs of personalization after the last round. They are included in ``client_flops``.
     """
 
     sent: str
@@ -138,11 +154,17 @@ class CostFacts:
 
 @dataclass(kw_only=True)
 class Seconds:
-    """Seconds of the whole run (``total``) and of its parts.
+    """Durations of a run and of its parts, in seconds. A duration is None if the run has no such part.
 
-    The parts are, in the order of the fields: all rounds, each computed stage, the distances between all pairs of
-    clients or data sets, personalization, a federated distance, the exact distance, and the gradient descent of a
-    coreset.
+    Attributes:
+        total: The whole run.
+        rounds: All rounds of a federated run.
+        stages: A dict from the name of each stage of a distillation to the duration of this stage.
+        distances: Computation of the distances between all pairs of clients or data sets.
+        personalization: Personalization after the last round.
+        federated: Computation of the federated Wasserstein distance.
+        exact: Computation of the exact Wasserstein distance.
+        descent: Gradient descent on the points of a coreset.
     """
 
     total: Amount | None = None
@@ -157,7 +179,10 @@ class Seconds:
 
 @dataclass(kw_only=True)
 class RunResult:
-    """Fields that the results of all kinds of runs share. A plug-in may derive a class with further fields."""
+    """Result of a run, with the fields that all kinds of runs have.
+
+    A plug-in may derive a class with further fields.
+    """
 
     status: Literal["done", "diverged"]
     task: str
@@ -196,30 +221,39 @@ class RunResult:
 
     @property
     def made_by(self) -> dict[str, Any]:
-        """Return the code versions that :func:`~knot_runner.provenance.made_by` has stored."""
+        """Return the versions of the code, the plug-ins and the libraries with which the run was computed."""
         return {"code": self.code, "plugins": self.plugins, "versions": self.versions}
 
 
 @dataclass(kw_only=True)
 class DivergedResult(RunResult):
-    """A run of any kind whose training diverged; ``privacy``: the privacy loss of a private run until then."""
+    """Result of a run of any kind whose training diverged.
+
+    ``privacy`` is the privacy guarantee at the time of divergence, or None for a run without differential privacy.
+    """
 
     privacy: Any = None
 
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
-    """Return the result of a diverged run. ``facts`` that are not fields of :class:`DivergedResult` are ignored."""
+    """Return the result of a diverged run with the fields in ``facts``.
+
+    Entries of ``facts`` that are not fields of :class:`DivergedResult` are ignored.
+    """
     known = {key: value for key, value in facts.items() if key in DivergedResult.__dataclass_fields__}
     return build(DivergedResult, known, "")
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
-    """Return the total bytes, sent by server and clients, of the log ``rows``."""
+    """Return the total number of bytes that the server and the clients sent, from the log ``rows`` of rounds."""
     return sum(row[key] for row in rows for key in BYTES)
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Return the sum of each cost over the log ``rows``; None for a cost that is unknown in any row."""
+    """Return a dict from cost key, such as ``bytes_up``, to the sum of this cost over the log ``rows``.
+
+    The sum is None if the cost is unknown in at least one row.
+    """
     costs: dict[str, int | None] = dict.fromkeys((*BYTES, *FLOPS))
     for key in costs:
         values = [row[key] for row in rows]
@@ -229,10 +263,13 @@ def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
 
 
 def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:
-    """Return the fields of :class:`CostFacts`, as plain data, from the log ``rows`` of a run.
+    """Return the fields of :class:`CostFacts` as a dict.
 
-    ``reached``: the number of rounds until the target accuracy was reached (None: not reached). ``sent``: what the
-    messages contain. ``facts``: further fields.
+    Args:
+        rows: The log rows of all rounds, in order.
+        reached: The number of rounds until the target accuracy was reached; None if the target was not reached.
+        sent: Text that describes which messages are counted.
+        **facts: Further fields.
     """
     total = bytes_of(rows)
     return {
@@ -247,9 +284,9 @@ def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, 
 
 
 def result_of(content: dict[str, Any]) -> RunResult:
-    """Build the result object from its plain data ``content``.
+    """Return the result object for ``content``, the plain data of a ``result.json``.
 
-    If the plug-in that defines this kind of run is not loaded, the result has only the fields common to all kinds.
+    If the kind of run belongs to a plug-in that is not loaded, the object has only the fields of :class:`RunResult`.
 
     Raises:
         UserError: A key or value is wrong.

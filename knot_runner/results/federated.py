@@ -12,16 +12,17 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD).
+    """Metrics of the clients' models on their own test examples (ID) and on other clients' test examples (OOD).
 
     Attributes:
-        id_accuracy, id_loss: Mean over clients.
-        ood_accuracy, ood_loss: For each model, the mean over the other clients; then the mean over all models.
-        ood_weighted: Like ``ood_accuracy``, but weighted by the other clients' numbers of test examples.
-        all_accuracy: For each model, the mean accuracy over all clients; then the mean over all models.
-        worst_decile: Mean ID accuracy of the worst tenth of the clients.
-        clients_hurt: Fraction of clients whose model classifies at least two fewer of the client's test examples
-            correctly than the model before personalization (without personalization: the global model).
+        id_accuracy, id_loss: ID accuracy and loss, averaged over all clients.
+        ood_accuracy, ood_loss: OOD accuracy and loss, averaged over the other clients and then over the models.
+        ood_weighted: Like ``ood_accuracy``, but each of the other clients is weighted by its number of test examples.
+        all_accuracy: Accuracy on every client's test examples, averaged over the clients and then over the models.
+        worst_decile: Mean ID accuracy of the 10% of clients with the lowest ID accuracy.
+        clients_hurt: Fraction of clients whose model makes at least two more errors than a reference model on the
+            client's test examples. The reference is the client's model before personalization. Without personalization,
+            it is the global model.
         unseen_accuracy: ID accuracy of clients that took part in no round.
     """
 
@@ -38,13 +39,15 @@ class PersonalMeasures:
 
 @dataclass(kw_only=True)
 class SimilarityFacts:
-    """Cosine similarity of the clients' label histograms.
+    """Summary of the similarities between clients, and of the aggregation weights computed from these similarities.
+
+    The similarity of two clients is the cosine of the angle between their label histograms.
 
     Attributes:
-        least, mean: Minimum and mean similarity over pairs of clients.
-        kept: Number of non-zero aggregation weights of a client, averaged over clients.
+        least, mean: Minimum and mean similarity over pairs of different clients.
+        kept: Number of positive aggregation weights of a client, averaged over clients.
         sums: Sum of a client's aggregation weights, averaged over clients.
-        leaves: Names of the data that leave a client.
+        leaves: Names of the data that each client sends.
     """
 
     least: Amount
@@ -56,10 +59,18 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The transfer matrix lambda of the deployed checkpoint, which has the number ``step``.
+    """Summary of the transfer matrix lambda. Entry (k, i) is the weight of client i's update in client k's model.
 
-    ``own`` to ``auc`` summarize the entries of lambda (see ``methods.personalization.combine.matrix_facts``). ``scale``
-    is the largest eigenvalue of the Gram matrix of the clients' updates. ``leaves`` names the data that leave a client.
+    Attributes:
+        own: Mean weight of a client's own update.
+        others: Mean weight of another client's update.
+        negative: Fraction of the weights of other clients' updates that are negative.
+        within: Mean weight of the update of another client in the same group.
+        across: Mean weight of the update of a client in a different group.
+        auc: Area under the ROC curve if the weights are used to predict whether two clients are in the same group.
+        step: Number of gradient-descent steps after which the deployed matrix was taken.
+        scale: Largest eigenvalue of the Gram matrix of the clients' updates.
+        leaves: Names of the data that each client sends.
     """
 
     own: float
@@ -77,10 +88,13 @@ class TransferFacts:
 class PersonalPoint(PersonalMeasures):
     """Metrics of all clients' models at one point of personalization.
 
-    A point is given by the numbers of epochs and optimizer steps (``sgd_steps``) after the last round, and by the
-    weight ``alpha`` of the personal model in the interpolation with the model after the last round. ``step`` is the
-    number of checkpoints reached. ``phase`` says whether clients trained these models, or whether each model is a
-    combination of several models.
+    Attributes:
+        step: The number of steps of personalization so far.
+        epochs: The number of epochs after the last round.
+        sgd_steps: The number of optimizer steps after the last round, averaged over clients.
+        alpha: The weight of the trained model in the interpolation with the model after the last round.
+        phase: Whether the models were trained by clients, or combined from several models.
+        valid_accuracy: The accuracy on held-out examples, averaged over clients.
     """
 
     step: Count
@@ -93,11 +107,14 @@ class PersonalPoint(PersonalMeasures):
 
 @dataclass
 class Barrier:
-    """Loss barrier between a client's model after the last round and its fine-tuned model.
+    """Loss barrier between a client's model after the last round and the same client's fine-tuned model.
 
-    The barrier is the largest height of the loss, along the segment between the two models, above the linear
-    interpolation of their losses. ``barrier`` is measured on the client's own test examples, and ``barrier_others`` on
-    other clients' test examples.
+    On the segment between the two models, the loss is compared with the linear interpolation of the losses at both
+    ends. The barrier is the largest excess of the loss over this interpolation.
+
+    Attributes:
+        barrier: The barrier of the loss on the client's own test examples.
+        barrier_others: The barrier of the loss on other clients' test examples.
     """
 
     client: Count
@@ -111,13 +128,15 @@ class PersonalizationFacts:
 
     Attributes:
         start: Metrics of the models after the last round.
-        points: The evaluated points, such as checkpoints of fine-tuning; see :class:`PersonalPoint`.
-        chosen: The index in the list ``points`` of the point whose models are deployed.
-        id_at_matched_ood: A dict from the allowed drop of OOD accuracy (in percentage points) to the best ID accuracy
-            with at most this drop.
-        gain_at_matched_ood: The gain in ID accuracy over ``start`` with a drop of OOD accuracy of at most 1 percentage
-            point.
-        area: The area under the curve of ID against OOD accuracy.
+        points: The evaluated points, such as the checkpoints of fine-tuning.
+        chosen: The index of the deployed point in ``points``.
+        id_at_matched_ood: A dict from an allowed drop of OOD accuracy, in percentage points, to the best ID accuracy
+            among the points with at most this drop.
+        gain_at_matched_ood: The best ID accuracy for an allowed drop of 1 percentage point, minus the ID accuracy of
+            ``start``.
+        area: The hypervolume of the points in the plane of OOD and ID accuracy. The reference point has the OOD
+            accuracy of guessing and the ID accuracy of ``start``.
+        barrier: The largest ``barrier`` of a client in ``landscape``.
     """
 
     kind: str
@@ -142,7 +161,7 @@ class PersonalizationFacts:
 
 @dataclass
 class BestRound:
-    """The highest accuracy of a run, and the number of rounds until the round that reached it."""
+    """The highest accuracy in any evaluated round, and the number of the first round with this accuracy."""
 
     accuracy: Share
     round: Count
@@ -153,10 +172,11 @@ class ClusterFacts:
     """Clusters of the clients.
 
     Attributes:
+        graph: The kind of similarity graph from which the clusters are computed.
+        sizes: The number of clients in each cluster.
         labels: The cluster of each client.
-        sizes: The number of clients per cluster.
-        ari: The adjusted Rand index of the clusters against the groups that the partition planted.
         eigenvalues: The eigenvalues of the graph Laplacian.
+        ari: The adjusted Rand index between the clusters and the partition's groups; None without groups.
     """
 
     graph: str
@@ -169,7 +189,7 @@ class ClusterFacts:
 
 @dataclass
 class ServerDistilled:
-    """Summary of the distillations by a server.
+    """Summary of all distillations on the server.
 
     Attributes:
         rounds: Number of rounds with a distillation.
@@ -187,10 +207,10 @@ class ServerDistilled:
 
 @dataclass
 class ArchitectureFacts:
-    """The clients that use one of several architectures, and the accuracy of these clients' models.
+    """Facts about the clients that use one model architecture.
 
-    Each model is tested on its client's own test examples. ``accuracy`` is the mean over examples, and ``unweighted``
-    is the mean over clients.
+    Each client's model is tested on the client's own test examples. ``accuracy`` is the mean over examples, and
+    ``unweighted`` is the mean over clients.
     """
 
     clients: Count
@@ -201,16 +221,16 @@ class ArchitectureFacts:
 
 @dataclass
 class FleetFacts:
-    """Summary of a simulated fleet.
+    """Summary of the simulated fleet of clients.
 
     Attributes:
-        clock: Virtual seconds at the end.
-        arrived: Number of updates that arrived.
+        clock: Virtual seconds at the end of the run.
+        arrived: Number of updates that arrived at the server.
+        dropped: Number of times that a client dropped out of a round.
+        late: Number of times that a client missed the deadline of a round.
         partial: Number of arrived updates from clients that completed only some of their epochs.
-        staleness: Mean number of server steps between the start and the arrival of an update.
-        dropped: Number of clients that dropped out.
-        late: Number of clients that were too late.
         empty: Number of rounds without any update.
+        staleness: Number of rounds between the start and the arrival of an update, averaged over updates.
     """
 
     clock: Amount
@@ -224,12 +244,19 @@ class FleetFacts:
 
 @dataclass(kw_only=True)
 class PrivacyFacts:
-    """The privacy guarantee (epsilon, delta) after ``rounds``. ``epsilon`` is None if infinite.
+    """The guarantee of (epsilon, delta)-differential privacy after ``rounds`` rounds.
 
-    ``accountant`` and ``neighbors`` (the neighboring relation) describe how epsilon was computed. ``clipped`` is the
-    share of clipped updates, and ``median_norm`` is the median norm before clipping. If clients send logits instead of
-    models, ``clipped`` and ``median_norm`` refer to logits, and ``clip_logits`` is the bound on their norm. If the
-    server distills, clients send models and logits: ``clip_logits`` applies, too, and each round has two ``messages``.
+    Attributes:
+        epsilon: Epsilon for the given ``delta``; None for an infinite epsilon.
+        neighbors: The neighboring relation for which epsilon is computed.
+        rate: The probability that a client takes part in a round.
+        accountant: The library that computed epsilon; None without noise.
+        clipped: The fraction of updates that were clipped. If clients send only logits, an update is a client's logits.
+        median_norm: The median norm of the updates before clipping.
+        clip_logits: The clipping bound B for logits, if clients send logits. The norm of n rows of logits is at most
+            ``B * sqrt(n)``.
+        messages: The number of noisy means that the server reads per round: 2 if the server also reads a mean of
+            logits, otherwise 1.
     """
 
     epsilon: Amount | None
@@ -253,14 +280,15 @@ class PrivacyFacts:
 
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
-    """A federated run.
+    """Result of a federated run.
 
     Attributes:
-        rounds_to_target: The number of rounds until ``target`` is reached.
-        time_to_target: The virtual seconds until ``target`` is reached, with a simulated fleet.
+        target: The target accuracy, if one was set.
+        rounds_to_target: The number of rounds until the accuracy reached ``target``.
+        time_to_target: The virtual seconds until the accuracy reached ``target``, in a run with a simulated fleet.
         valid: Metrics on the examples that clients hold out.
-        artifact: Key of the artifact in which the rounds are stored. Several runs can share the artifact.
-        unseen: The number of clients that took part in no round, in addition to ``clients``.
+        artifact: Key of the stored rounds, if other runs can reuse them.
+        unseen: The number of clients that took part in no round. They are not counted in ``clients``.
     """
 
     datasets: TrainTest = field()

@@ -21,7 +21,7 @@ from knot_runner.results import (
 
 @dataclass
 class KeptEpoch:
-    """The epoch whose weights were selected, and the rule of selection (``best`` or ``last``)."""
+    """The epoch whose weights were kept, and whether it is the best or the last epoch."""
 
     epoch: Amount
     select: Literal["best", "last"]
@@ -29,10 +29,16 @@ class KeptEpoch:
 
 @dataclass
 class BoundFacts:
-    """The student's loss on training and on held-out texts of the transfer set, without duplicates.
+    """Losses of the student on the transfer set, without duplicate texts.
 
-    ``gap`` is the held-out loss minus the training loss. ``gap_less_start`` is ``gap`` minus the same difference for
-    the initial model. The bound itself is in ``bound.json``.
+    The generalization bound of KNOT's Theorem 5.2 is in ``bound.json``.
+
+    Attributes:
+        texts: Number of training texts.
+        train: Loss on the training texts.
+        valid: Loss on the held-out texts.
+        gap: ``valid`` minus ``train``.
+        gap_less_start: ``gap`` minus the gap of the initial model.
     """
 
     texts: Number
@@ -46,13 +52,21 @@ class BoundFacts:
 class StagesResult(RunResult):
     """Result of a run in stages: KNOT, KNOT's teachers without distillation, or mutual learning.
 
+    The meaning of ``metrics`` depends on the method:
+
+    - KNOT: metrics of the global model after distillation
+    - KNOT's teachers without distillation: metrics of each teacher on its own test set
+    - mutual learning: metrics of each party's model on the party's own test set
+
     Attributes:
-        before: Metrics of the global model before distillation.
+        before: Like ``metrics``, but before distillation or mutual learning.
         teachers: Metrics of each teacher on its own test set.
-        baselines: Metrics of every teacher, and of the ensemble of teachers, on the global model's test set.
-        bias: Teacher k -> bias B_k: for each label, the fraction of random examples for which teacher k predicts it.
-        parties: The parties of mutual learning. In mutual learning, ``metrics`` and ``before`` describe each party's
-            model on the party's own test set.
+        baselines: Metrics on the global model's test set, for every teacher and for the ensemble of all teachers.
+        bias: A dict from each teacher to a list with one item per label: the fraction of random examples for which the
+            teacher predicts this label.
+        kept_epochs: A dict from the name of each stage to its selected epoch.
+        parties: The names of the parties in mutual learning.
+        selected_epoch: The epoch of the student's selected weights; None if nothing was distilled.
     """
 
     datasets: dict[str, SplitSizes] = field()
@@ -94,7 +108,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class PhaseFacts:
-    """A training phase of the student before the last phase: number of epochs, and loss terms."""
+    """One of the earlier phases of the student's training. ``terms`` holds this phase's loss terms by name."""
 
     epochs: Number
     terms: dict[str, TermFacts]
@@ -104,7 +118,7 @@ class PhaseFacts:
 class ReleasedFacts:
     """Information that the owner of a teacher released in addition to the teacher's weights.
 
-    ``kind`` names the information. ``floats`` and ``bytes`` give the size of this information.
+    ``kind`` names the kind of information. ``floats`` and ``bytes`` give its size.
     """
 
     kind: str
@@ -114,7 +128,14 @@ class ReleasedFacts:
 
 @dataclass
 class SynthesisFacts:
-    """Images synthesized from the teacher: kind of synthesis, number, last loss, and released information."""
+    """Images that were synthesized from the teacher to replace real training images.
+
+    Attributes:
+        kind: The method of synthesis.
+        images: The number of images.
+        loss: The loss of the last step of the synthesis.
+        released: The information that the teacher's owner released for the synthesis.
+    """
 
     kind: str
     images: Count
@@ -124,9 +145,13 @@ class SynthesisFacts:
 
 @dataclass(kw_only=True)
 class DistillResult(StagesResult):
-    """Result of a distillation by loss terms.
+    """Result of a distillation that minimizes a sum of loss terms.
 
-    ``baselines``: metrics, on the student's test set, of all other models that were trained for the distillation.
+    Attributes:
+        terms: The loss terms of the last phase of training, by name.
+        phases: The earlier phases of training, if there are any.
+        baselines: Metrics on the student's test set, for every other model that was trained in this run.
+        synthesis: The synthesized images, if the student was trained without real images.
     """
 
     terms: dict[str, TermFacts]

@@ -1,7 +1,8 @@
-"""Output of a sweep: progress (live on a terminal, otherwise a line when a job starts or ends) and a summary.
+"""Progress display and summary of a sweep.
 
-The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. The output is read only
-from the folders of the runs, so that it works for any launcher and machine.
+On a terminal, progress is shown live; otherwise, a line is printed when a job starts or ends. The summary states how
+many jobs are done, resumed, failed or diverged, and why jobs failed. Progress is read from the folders of the runs,
+so any launcher can be used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ MAX_ROWS = 12
 
 
 class Board:
-    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs finished before."""
+    """Context manager with a thread that shows the progress of ``jobs``.
+
+    ``finished``: the number of jobs that were finished before the sweep began.
+    """
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total = finished + len(jobs)
@@ -61,7 +65,7 @@ class Board:
             self.look()
 
     def look(self) -> None:
-        """Update lines and bars from the runs' folders."""
+        """Update the display from the folders of the runs."""
         for name, job in list(self._waiting.items()):
             ended = self._ended(job)
             if not ended and (progress := read_progress(job.folder)):
@@ -130,14 +134,13 @@ EXIT_USER_ERROR = 2
 def sweep_summary(
     jobs: Sequence[ComposedJob], found_done: int, outcomes: Sequence[Outcome], duplicates: int = 0
 ) -> tuple[list[str], int]:
-    """Return (lines, exit code) of a sweep's summary, read from the runs' records.
+    """Return the lines of a sweep's summary, and the sweep's exit code.
 
     Args:
         jobs: The launched jobs.
-        found_done: The number of jobs that were finished before.
-        outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
-        duplicates: Number of further jobs of the grid that are the same run as another job. For example, the control
-            ``method.lr_control=true`` with temperature 1 is the same run as without the control.
+        found_done: The number of jobs that were finished before the sweep began.
+        outcomes: Outcomes that the launcher returned. They tell which jobs were resumed or skipped.
+        duplicates: The number of jobs that were not launched because another job of the grid is the same run.
     """
     returned = {outcome.run_id: outcome for outcome in outcomes}
     done = resumed = skipped = 0

@@ -1,7 +1,7 @@
-"""One job of a sweep in its own process.
+"""One job of a sweep, in its own process.
 
-The process takes the job's lock, writes its log, builds the run context and records failures in the job's folder. If
-the settings list several GPUs, the process uses one of them, under any launcher.
+The process holds the job's lock, writes the job's log, and records failures in the job's folder. If the settings list
+several GPUs, the process uses one of them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_by_signa
 
 
 def in_own_process(pipe: Connection, config: Config, plan: Plan, surroundings: Surroundings) -> None:
-    """Run a job; this is the main function of its process.
+    """Run a job. This is the main function of the job's process.
 
-    The process sends the job's state. It exits with 143 on SIGTERM.
+    The final state of the job is sent through ``pipe``. On SIGTERM, the process ends with exit code 143.
     """
     surroundings.adopt()
     begin_child()
@@ -47,10 +47,9 @@ def in_own_process(pipe: Connection, config: Config, plan: Plan, surroundings: S
 
 
 def attempt(job: ComposedJob, plan: Plan) -> SweepState:
-    """Run the job under its lock unless it is already done, and return its state.
+    """Run ``job`` while holding its lock, and return the final state of the job. A job that is already done is not run.
 
-    Failures are recorded in ``failed.json`` and, with the traceback, in ``log.txt`` of the job's folder; only
-    exceptions that end the whole process propagate.
+    A failure raises no error: it is recorded in the job's folder, in ``failed.json`` and ``log.txt``.
     """
     try:
         with (
@@ -127,11 +126,10 @@ def _log(folder: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def leased(settings: Settings) -> Iterator[str]:
-    """Yield the device of this job and hold it while the job runs.
+    """Yield the device for a job. Inside the block, the job counts as running on this device.
 
-    The device is the entry of ``hardware.devices`` with the fewest running jobs, and the first such entry in case of a
-    tie. Only jobs on this machine with the same ``paths.output_dir`` are counted. If ``hardware.devices`` is empty, the
-    device is ``hardware.device``.
+    Of the devices in ``hardware.devices``, the first with the fewest running jobs is chosen. Only jobs on this machine
+    with the same ``paths.output_dir`` are counted. If ``hardware.devices`` is empty, the device is ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:

@@ -1,7 +1,7 @@
-"""Runs the jobs of a plan with one of Hydra's launchers, which receives run ids as overrides.
+"""Run the jobs of a plan with one of Hydra's launchers.
 
-Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits during the sweep
-therefore have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
+Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits of config files during
+the sweep therefore have no effect.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ SUBMITIT_LOCAL = "LocalLauncher"
 
 
 class PlannedConfigs:
-    """A replacement for Hydra's config loader.
+    """A replacement for Hydra's config loader. A launcher requests the config of each job from it.
 
-    The launcher calls this object for the config of each job, and gets only the ``hydra`` part and the run id.
+    The config holds only the run id and the ``hydra`` part, because the plan has the rest.
     """
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Return ``master`` with the job's run id, the only item of ``overrides``."""
+        """Return a copy of ``master`` with the run id of a job. The run id is the only item of ``overrides``."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config
 
 
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
-    """Run the plan's ``jobs`` and return their outcomes. Jobs locked by another process come last.
+    """Run ``jobs``, which are part of ``plan``, and return their outcomes.
 
-    Raises the exceptions of the launcher.
+    Jobs that are locked by another process are run last. Exceptions of the launcher are raised.
     """
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size

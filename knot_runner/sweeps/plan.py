@@ -1,7 +1,7 @@
 """The plan of a sweep: files below ``<out>/.sweeps/<id>/`` that all processes of the sweep read.
 
-``jobs/<run id>/config.yaml`` is the composed config of a job, so that jobs are composed only once. Marks are empty
-files that any process may create, to send a signal to the other processes.
+``jobs/<run id>/config.yaml`` is the composed config of a job. Marks are empty files that any process may create, to
+send a signal to the other processes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """The jobs and marks in ``folder``."""
+    """The plan of a sweep: the jobs and marks in ``folder``."""
 
     folder: Path
 
     def config(self, run_id: str) -> Config:
-        """Return the composed config of a job. Raises :class:`UserError` naming its file if it cannot be read."""
+        """Return the composed config of the job ``run_id``.
+
+        Raises:
+            UserError: The config cannot be read. The message names the file.
+        """
         return recorded_config(self.folder / "jobs" / run_id)
 
     def has(self, mark: str) -> bool:
@@ -40,12 +44,16 @@ class Plan:
         return (self.folder / mark).exists()
 
     def mark(self, mark: str) -> None:
-        """Set ``mark``."""
+        """Set ``mark``, which all processes of the sweep can see."""
         (self.folder / mark).touch()
 
 
 def write_plan(out: Path, jobs: Iterable[ComposedJob]) -> Plan:
-    """Write the plan of ``jobs`` into a new folder below ``out``. Raises :class:`UserError` if it cannot be written."""
+    """Write the plan of ``jobs`` into a new folder below ``out``, and return the plan.
+
+    Raises:
+        UserError: The plan cannot be written.
+    """
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), os.getpid()], 6)}"
     plan = Plan(out / ".sweeps" / name)
     for job in jobs:  # without fsync: only this sweep reads the files

@@ -1,8 +1,6 @@
-"""Reads the state of a run from the run's folder, and the state of a job from the folder and the lock.
+"""The states of runs and jobs, read from the folders of the runs and from locks.
 
-A run is finished, failed with a cause, or running with its progress. ``progress.json`` is replaced about once a second
-during a run, and ``failed.json`` exists until a later attempt succeeds. Both files work on a shared file system,
-without a server.
+``progress.json`` is replaced about once a second during a run. ``failed.json`` is kept until a later attempt succeeds.
 """
 
 from __future__ import annotations
@@ -40,7 +38,11 @@ FRESH_SECONDS = 60.0
 class Failure:
     """The last failure of a run.
 
-    ``cause``: one line; ``attempts``: number of consecutive failures; ``at``: Unix time.
+    Attributes:
+        kind: Kind of failure.
+        cause: One line that describes the cause.
+        attempts: Number of consecutive failures.
+        at: Unix time of the failure.
     """
 
     kind: Kind
@@ -51,7 +53,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """Progress of a run: ``done`` of ``total`` steps of ``stage``, and the last status ``text``; ``at``: Unix time."""
+    """Progress of a run.
+
+    Attributes:
+        stage: Name of the current stage.
+        done: Number of completed steps of the stage.
+        total: Number of all steps of the stage.
+        text: Last status text.
+        at: Unix time at which the progress was recorded.
+    """
 
     stage: str
     done: int
@@ -61,12 +71,15 @@ class JobProgress:
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """Return the last failure of the run in ``folder``, or None."""
+    """Return the last failure of the run in ``folder``; None if no failure is recorded."""
     return _read(Failure, folder / FAILED)
 
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Record a failed attempt, if the disk allows it, and return "failed". Store only the first line of ``cause``."""
+    """Record a failed attempt to run a job, and return "failed". A disk error is ignored.
+
+    Only the first line of ``cause`` is recorded.
+    """
     attempts = 1
     if before := read_failure(folder):
         attempts += before.attempts
@@ -93,7 +106,7 @@ def read_progress(folder: Path) -> JobProgress | None:
 
 
 def status(folder: Path) -> str | None:
-    """Return ``done``, ``diverged``, or None if there is no complete result yet."""
+    """Return ``done`` or ``diverged`` for a finished run in ``folder``; None if the folder has no complete result."""
     if result := read_result(folder):
         return result.status
     return None
@@ -101,10 +114,10 @@ def status(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Write ``progress.json`` of one run during the block, and delete it at the end.
+    """Yield a function that records the progress of a run in ``progress.json``; delete the file after the block.
 
-    Yields a function, of the type :data:`knot_runner.pipelines.context.Progress`, that records progress. It writes the
-    file at most once per ``HEARTBEAT_SECONDS``.
+    The function has the type :data:`knot_runner.pipelines.context.Progress`, and writes the file at most once per
+    ``HEARTBEAT_SECONDS``.
     """
     path = folder / PROGRESS_FILE
     last = 0.0
@@ -140,16 +153,21 @@ def _read(kind: type[Any], path: Path) -> Any | None:
 
 @dataclass(frozen=True)
 class JobState:
-    """A job's state and a short explanation."""
+    """The state of a job.
+
+    Attributes:
+        standing: The state.
+        text: A short explanation.
+    """
 
     standing: Literal["done", "diverged", "different data", "damaged", "running", "failed", "stopped", "to do"]
     text: str
 
 
 def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
-    """Return the state of ``job`` from its folder and lock.
+    """Return the state of ``job``, determined from the job's folder and lock.
 
-    ``data``: the current data files, which the jobs of a command share.
+    ``data``: the current data files, cached for all jobs of a command.
     """
     if result := read_result(job.folder):
         changes = data.changes(job.folder, result)
@@ -185,11 +203,9 @@ def _interrupted(job: ComposedJob) -> JobState:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process on this machine holds the lock ``path``.
-
-    The function does not try to take the lock, because this could block a sweep.
-    """
+    """Return whether a process on this machine holds the lock ``path``. This function does not take the lock."""
     try:
+        # Trying to take the lock could block a sweep.
         number = str(path.stat().st_ino)
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:

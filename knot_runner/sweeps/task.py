@@ -1,4 +1,7 @@
-"""One job of a sweep, as seen by the launcher: a function that runs the job in a process and raises no error."""
+"""Functions that a launcher calls to run one job of a sweep in a separate process.
+
+They raise no error if the job fails.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,13 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_along, p
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a job, which launchers send between processes; ``resumed``: whether a checkpoint was used."""
+    """The outcome of a job.
+
+    Attributes:
+        run_id: Run id of the job.
+        state: The final state of the job.
+        resumed: Whether the job continued from a checkpoint.
+    """
 
     run_id: str
     state: str
@@ -27,10 +36,12 @@ class Outcome:
 
 
 def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
-    """Run one job of ``plan``, the one with the run id in ``config``, in a separate process; return its outcome.
+    """Run one job of ``plan`` in a separate process, and return the outcome of the job. A crash affects only this job.
 
-    Other jobs are not affected, however the process ends (exception, ``SystemExit``, signal, out of memory).
-    ``parent``: a process id. When the process with this id ends, the process that calls this function ends, too.
+    Args:
+        config: Config with the ``run_id`` of the job.
+        plan: The plan of the sweep.
+        parent: Id of a process, or None. The calling process ends when that process ends.
     """
     if parent is not None:
         begin_child(parent)
@@ -38,7 +49,7 @@ def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
-    """Run an already composed ``job`` of ``plan`` in a separate process; return its outcome (see :func:`run_task`)."""
+    """Run ``job``, which is part of ``plan``, in a separate process. Return the outcome of the job."""
     if plan.has(STOP):
         return Outcome(job.run_id, "skipped")
     resumed = (job.folder / "commit.json").exists()
@@ -77,7 +88,10 @@ def _lost(folder: Path, kind: Kind, cause: str) -> str:
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
-    """Return the kind and the description of a failure, from a process's exit code (negative for a signal)."""
+    """Return the kind and a description of a job's failure, derived from the exit code of the job's process.
+
+    The exit code -n means that signal n ended the process.
+    """
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
     name = f"signal {-code}"
@@ -94,12 +108,15 @@ def cause_of(code: int) -> tuple[Kind, str]:
 
 
 def server(job: ComposedJob) -> BaseContext:
-    """Return the context of the fork server for job processes, which imports the modules of the first ``job`` early."""
+    """Return the multiprocessing context of the fork server that starts the processes of jobs.
+
+    The server imports the modules that the ``job`` of the first call needs. Later calls import no further modules.
+    """
     return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
 def in_job(*arguments: Any) -> None:
-    """Import and run :func:`in_own_process` in the job's process, so that the launcher itself does not load torch."""
+    """Run :func:`in_own_process` in the job's process. Only this process imports torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

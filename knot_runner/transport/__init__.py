@@ -1,7 +1,7 @@
 """Optimal transport between distributions on a few labels (KNOT eq. 1, 3, 4, Algorithm 1).
 
-Methods call ``transport_loss``. The default solver is ``semi_dual``, a Newton method that also returns potentials and
-marginal errors.
+Distillation methods call ``transport_loss``. The default solver is ``semi_dual``, a Newton method that returns
+transport costs, potentials and marginal errors.
 """
 
 from knot_runner.transport.costs import Solver, TransportError, ground_cost, support

@@ -1,17 +1,20 @@
 """Newton's method on the semi-dual D(h) of newton.py, for many problems (rows) at once, each with its own eps.
 
-A step changes the exponents (h_j - C_ij) / eps by at most ``CAP``. If a full step decreases D, the row takes log(1 + w)
-/ w times this step instead, where w is the change of the exponents by the full step. D contains log-sum-exp functions,
-for which this step length guarantees an increase. A row may begin with an eps above the target. Each time that Newton's
-method is near convergence, eps is multiplied by ``RATIO``, and h follows the tangent dh/deps. Only the problem with the
-target eps is solved to the tolerance. Rows that have converged leave the batch.
+A Newton step is shortened if it would change an exponent ``(h_j - C_ij) / eps`` by more than ``CAP``. If the step still
+decreases D, the row takes ``log(1 + w) / w`` times the full Newton step instead. Here, w is the largest change of an
+exponent by the full step, minus the smallest change. D consists of log-sum-exp functions, for which this step length
+guarantees an increase.
 
-The linear system of a step has the Laplacian of a graph on the labels as its matrix. The solution only adds
-non-negative numbers, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an
-additional edge to an outer ground with a weight about as small as rounding errors. This edge makes h unique: without
-it, h + c would give the same plan for any constant c, and some components could be undetermined.
+A row may begin with an eps above the target. When Newton's method is near convergence, eps is multiplied by ``RATIO``,
+and h is extrapolated along its derivative dh/deps (the tangent). Only the problem with the target eps is solved to the
+tolerance. Rows that have converged leave the batch.
 
-In the arrays below, labels are the first axis and rows the last, so that each operation runs along the batch.
+The matrix of a step's linear system is the Laplacian of a graph on the labels. :func:`eliminate` solves the system
+without cancellation, even if weights range from 1e-100 to 1. Each label also has an edge to an outer ground node, with
+a weight about as small as rounding errors. These edges make h unique: without them, h + c would give the same transport
+plan for any constant c.
+
+In the arrays below, the first axis is the label and the last axis is the row.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ from numpy import ndarray
 
 
 def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
-    """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs`` for N problems on n labels.
+    """Return the solution x of ``(L + diag(ground)) x = rhs``, for N problems on n labels.
 
-    ``rhs`` and x have shape [n, columns, N], with one or more right-hand sides per problem.
+    L is the Laplacian of a graph on the labels. The labels are eliminated one by one. Eliminating label k adds the
+    weight ``w_jk * w_lk / W_k`` to the edge between any two of its neighbors j and l. w_jk is the weight of the edge
+    between j and k, and W_k is the sum of the weights at k. Nothing is subtracted, so every entry of x keeps its
+    relative accuracy (Grassmann, Taksar and Heyman, for Markov chains).
 
-    ``edges`` [n, n, N]: entry [k, j] is the weight of the edge between the labels k and j < k; other entries are
-    ignored. ``ground`` [n, N]: the weight of each label's edge to an outer ground.
-
-    To eliminate label k, add the weight w_jk w_lk / W_k to the edge between each two neighbors j, l, where W_k is the
-    sum of the weights at k. The right-hand side of label k is distributed to the neighbors j in the fractions w_jk /
-    W_k (Grassmann, Taksar and Heyman, for Markov chains). Nothing is subtracted, so every entry keeps its relative
-    accuracy.
+    Args:
+        edges: Edge weights, shape [n, n, N]. Entry [k, j] is the weight of the edge between the labels k and j < k.
+            Other entries are ignored.
+        ground: The weight of each label's edge to an outer ground node, shape [n, N].
+        rhs: One or more right-hand sides per problem, shape [n, columns, N]. The result has the same shape.
     """
     n, columns, _ = rhs.shape
     # row k: the right-hand sides, the ground, then the edges to the labels below k
@@ -71,8 +75,9 @@ UNSEEN = 1e-290
 
 @dataclass
 class AscentRows:
-    """State of the rows (problems) in the batch. The last axis of every array is the row."""
+    """State of all problems (rows) in the batch. The last axis of every array is the row."""
 
+    # Rows are the last axis, so that each operation runs along the batch.
     index: ndarray
     p: ndarray
     q: ndarray
@@ -96,20 +101,25 @@ class AscentRows:
     count: ndarray
 
     def take(self, keep: ndarray) -> AscentRows:
-        """Return the rows where ``keep`` [N] is true."""
+        """Return the state of the rows for which ``keep`` [N] is true."""
         return AscentRows(*(part[..., keep] for part in vars(self).values()))
 
     def update(self, part: AscentRows) -> None:
-        """Copy h, done and count back from ``part``, which :meth:`take` returned."""
+        """Copy ``h``, ``done`` and ``count`` from ``part``, a result of :meth:`take`, back into this state."""
         self.h[:, part.index] = part.h
         self.done[part.index] = part.done
         self.count[part.index] = part.count
 
 
 def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
-    """Return the initial state of the ascent for N rows with the marginals ``p`` and ``q`` on n labels, shape [n, N].
+    """Return the initial state of the ascent for N rows on n labels.
 
-    ``h`` [n, N]: initial values; ``eps`` [N]: initial eps of each row; ``tangent`` [n, N]: dh/deps.
+    Args:
+        p: First marginal of each row, shape [n, N].
+        q: Second marginal of each row, shape [n, N].
+        h: Initial h of each row, shape [n, N].
+        eps: Initial eps of each row, shape [N].
+        tangent: Initial dh/deps of each row, shape [n, N].
     """
     none = p[0] < 0
     index = np.arange(len(eps))
@@ -117,10 +127,16 @@ def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndar
 
 
 def climb(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row, and return ``rows`` with the new h, done and count.
+    """Maximize the semi-dual D (newton.py) for every row. Return ``rows`` with the new ``h``, ``done`` and ``count``.
 
-    ``cost`` has shape [n, n, 1]; ``most`` is the maximum number of iterations. Where q_j = 0, ``h`` is at most -1e8
-    eps.
+    For labels with q_j = 0, h must initially be at most ``-1e8 * eps``.
+
+    Args:
+        rows: The initial state, which is changed in place.
+        cost: The costs between labels, shape [n, n, 1].
+        epsilon: The target eps.
+        tolerance: The accepted marginal error.
+        most: The maximum number of iterations.
     """
     whole = rows
     levels = not (rows.eps <= epsilon).all()
@@ -160,6 +176,7 @@ def _iterate(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, 
     if levels:
         onward = (width * reach < NEAR_OPTIMUM) & (width < 1) & ~final & ~back
         eps = np.where(onward, np.where(eps * RATIO < epsilon, epsilon, eps * RATIO), eps)
+        # As eps decreases, h becomes a linear function of eps, up to terms of exp(-1 / eps).
         h += tangent * (eps - rows.eps)
 
     cautious = rows.h + step * (np.log1p(width) / (width + 1e-300) * rows.eps)

@@ -11,22 +11,26 @@ from torch import Tensor
 
 
 def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) -> Tensor:
-    """Return the points [n, d'] that define the ground cost, computed from the labels' coordinates [n, d].
+    """Return one point per label, shape [n, D]. The distances between the points are the ground cost.
 
-    ``semantic``: the coordinates (the paper's main runs). ``onehot``: one unit vector per label, so that any two labels
-    are sqrt(2) apart (the public ERC code). ``hybrid``: coordinates and unit vector, concatenated (the public SA code).
+    ``coordinates`` has shape [n, d]. The argument ``kind`` selects the points:
+
+    - ``semantic``: the coordinates, as in the paper's main runs
+    - ``onehot``: one unit vector per label, so that any two labels are sqrt(2) apart, as in the public code for emotion
+      recognition
+    - ``hybrid``: a unit vector and the coordinates, concatenated, as in the public code for sentiment analysis
     """
     units = torch.eye(len(coordinates), dtype=coordinates.dtype, device=coordinates.device)
     return {"semantic": coordinates, "onehot": units, "hybrid": torch.cat([units, coordinates], 1)}[kind]
 
 
 def unit_mass(rows: Tensor) -> Tensor:
-    """Return ``rows`` [N, n] in float64, each scaled to sum 1."""
+    """Return ``rows`` [N, n] in float64, with each row scaled to sum to 1."""
     return rows.double() / rows.double().sum(-1, keepdim=True)
 
 
 def ground_cost(coordinates: Tensor) -> Tensor:
-    """Return Euclidean distances [n, n] between the points [n, d].
+    """Return the Euclidean distances [n, n] between n points with the given coordinates [n, d].
 
     >>> ground_cost(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     tensor([[0., 5.],
@@ -54,14 +58,14 @@ class TransportError(FloatingPointError):
 class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
-    ``newton`` reads ``epsilon`` and ``tolerance``; ``geomloss`` reads ``epsilon`` and ``scaling``. ``exact``, ``line``
-    and ``tree`` compute the limit epsilon = 0 and read none of these settings.
+    The solver ``newton`` uses ``epsilon`` and ``tolerance``. The solver ``geomloss`` uses ``epsilon`` and ``scaling``.
+    The solvers ``exact``, ``line`` and ``tree`` compute the limit ``epsilon = 0`` and use none of these settings.
     """
 
     #: a key of :data:`knot_runner.transport.SOLVERS`
     name: str
-    #: weight of KL(pi | p x q), in units of the coordinates, at least 1e-4. KNOT names .001 (code, "chose") and .003
-    #: ("used")
+    #: weight of KL(pi | p x q), in units of the coordinates, at least 1e-4. KNOT's code uses .001. The paper states
+    #: .001 and, in one place, .003
     epsilon: float
     #: newton: maximum error of the plan's second marginal, summed over labels; the first marginal is exact
     tolerance: float

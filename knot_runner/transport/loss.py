@@ -3,20 +3,23 @@
     T_eps(p, q) = min over pi in Pi(p, q) of  <pi, C> + eps KL(pi | p x q)          (eq. 1; not debiased)
     dT / dp     = f, the potential of p                                              (eq. 4, by the envelope theorem)
 
-f is unique up to a constant, which does not matter on the simplex. Every solver returns f with mean 0, which is the
-gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teachers, where p is the student's output.
-(Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
+f is unique up to a constant, which does not matter on the simplex. The returned gradient is the gradient along the
+simplex: f minus its mean. KNOT's loss (eq. 3) is a weighted sum of T over teachers, where p is the student's
+output. In Algorithm 1 as printed, lines 5 and 6 have the wrong sign. Both lines also use the logarithm of the student's
+output, although one of them needs that of the teacher's output.
 
-The paper's definition of the KNOT loss and its code differ, and both are available. ``newton`` returns the T_eps that
-eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. This call halves eps after each
-update, makes about 14 updates in total, and **does not converge**. On the five sentiment labels at eps .001, its values
-are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and differ in
-direction (their mean cosine with the true gradient is about .9). With ``scaling=0.99``, values are correct within a few
-tenths of a percent, but take ten times as long.
+The paper's definition of the loss differs from the published code, and both versions are available. The solver
+``newton`` computes the T_eps that eq. 1 defines. The solver ``geomloss`` with ``scaling=0.5`` makes the same call as
+the published code. This call halves eps after each update, makes about 14 updates in total, and **does not converge**.
+
+An example: five sentiment labels, eps = .001, p and q drawn from Dirichlet(.5). The costs of this call are then about
+17% too low. For flatter p and q, the error is larger. The gradients are too small, and their mean cosine with the true
+gradient is about .9. With ``scaling=0.99``, the costs are correct within a few tenths of a percent, but the computation
+takes ten times as long.
 
 :func:`exact_transport` computes W1 (eps = 0) for any label space with the fastest exact method. Labels on a line or at
-leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are
-compared (trees.py). For more labels, POT is used row by row.
+leaves of a tree have closed forms. For at most ``MOST_ENUMERATED`` other labels, the vertices of the dual program are
+compared (trees.py). For more labels, the library POT solves the rows one by one.
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ SLACK = 1e3
 
 
 def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tensor:
-    """Return the transport cost from p to q, both of shape [..., n], for labels at ``points``, shape [n, d].
+    """Return the transport costs from p to q, for n labels at ``points`` [n, d].
 
-    The result has one cost per leading index, shape [...]. p and q are broadcast: p of shape [B, 1, n] and q of shape
-    [B, K, n] give costs of shape [B, K]. The result can be differentiated once, with respect to p; q and ``points`` are
-    constants. A row of p that is not finite (a diverged student) gives nan.
+    p and q have shape [..., n], and the result has shape [...]. p and q are broadcast: p of shape [B, 1, n] and q of
+    shape [B, K, n] give costs of shape [B, K]. The result can be differentiated once, with respect to p; q and
+    ``points`` are constants. If a row of p is not finite, its cost is nan.
 
     Raises:
-        TransportError: A row is not a probability vector, or did not converge.
+        TransportError: A row of p or q is not a probability vector, or the problem of a row did not converge.
 
     >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5)
     >>> points = torch.tensor([[0.0], [1.0], [2.0]])
@@ -96,10 +99,10 @@ class _Envelope(torch.autograd.Function):
 
 
 def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Compute T_eps to ``tolerance``, in float64 (newton.py).
+    """Return T_eps [N] and the potentials of p [N, n], computed by Newton's method in float64 (newton.py).
 
     Raises:
-        TransportError: A row did not converge.
+        TransportError: The marginal error of a row exceeds 1000 times ``solver.tolerance``.
     """
     solved = semi_dual(p, q, host_cost(points), solver.epsilon, solver.tolerance)
     missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true for nan
@@ -112,9 +115,10 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return the result of the published geomloss schedule, in the precision of p, without a convergence check.
+    """Return the costs [N] and gradients [N, n] of the library geomloss, called as in the published code.
 
-    The published runs used geomloss 0.2.4. Values of 0.3.1 are 2e-5 to 6e-5 larger.
+    The computation has the precision of p, and convergence is not checked. The published runs used geomloss 0.2.4. The
+    costs of geomloss 0.3.1 are 2e-5 to 6e-5 larger.
     """
     from geomloss import SamplesLoss
 
@@ -128,10 +132,10 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Solve eps = 0 by POT's linear program, one row after another on the CPU (a slow reference).
+    """Slow reference: return W1 [N] and potentials of p [N, n], computed by linear programming with the library POT.
 
-    A row takes about 0.1 ms. If several potentials are optimal (for example, if p equals q), the gradient is one of
-    these potentials.
+    The rows are solved one after another on the CPU, in about 0.1 ms each. If several potentials are optimal, one of
+    them is returned.
     """
     import numpy as np
     import ot
@@ -167,8 +171,8 @@ ROWS_AT_ONCE = 16384
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> Solution:
     """Return W1 between the rows of p and q, shape [N], and potentials, shape [N, n].
 
-    p and q have shape [N, n], and their rows are scaled to sum 1. W1 is computed in float64, in units of ``points``,
-    shape [n, d]. A potential is a subgradient of W1 with respect to p, up to a constant.
+    p and q have shape [N, n], and their rows are scaled to sum to 1. W1 is computed in float64, in the units of
+    ``points`` [n, d]. A potential is a subgradient of W1 with respect to p, up to a constant.
     """
     p = unit_mass(p)
     q = unit_mass(q)

@@ -4,32 +4,29 @@ Problem (KNOT eq. 1, not debiased), for every row p, q of a batch and one cost m
 
     OT_eps(p, q) = min over pi in Pi(p, q) of  <pi, C> + eps KL(pi | p x q)
 
-The dual problem is ``max <p, f> + <q, g> - eps (<p x q, exp((f + g - C) / eps)> - 1)``. For a fixed g the best f is the
-soft minimum of Algorithm 1, ``f_i = -eps log sum_j q_j exp((g_j - C_ij) / eps)``, which is defined where p_i = 0 too.
-Inserting this f gives a concave function of g alone. With ``h_j = g_j + eps log q_j`` the masses q vanish from the
-exponent::
+The dual problem is ``max <p, f> + <q, g> - eps (<p x q, exp((f + g - C) / eps)> - 1)``. For a fixed g, the best f is
+the soft minimum of Algorithm 1, ``f_i = -eps log sum_j q_j exp((g_j - C_ij) / eps)``. This formula also defines f_i
+where p_i = 0. Inserting this f gives a concave function of g alone. With ``h_j = g_j + eps log q_j``, the masses q
+vanish from the exponent::
 
     D(h) = <q, h> + <p, f(h)> + const,    f_i = -eps log sum_j exp((h_j - C_ij) / eps)
     dD/dh = q - P,                        P_j = sum_i p_i s_ij,   s_i = softmax_j((h_j - C_ij) / eps)
     -eps D'' = Laplacian of the graph on the labels whose edge j-k weighs w_jk = sum_i p_i s_ij s_ik
 
-Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). The method
-converges in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge
-within ``MOST_STEPS`` iterations, or whose limit is not unique, start again from a large eps. eps is then decreased in
-levels, and each level starts from the tangent dh/deps of the previous level. (As eps decreases, h becomes a linear
-function of eps up to terms of exp(-1 / eps).)
+Newton's method (ascent.py) starts from the closed-form limit of small eps, computed in small_epsilon.py. The method
+converges in one to three steps if eps is small compared with the distances of the labels. If a row does not converge
+within ``MOST_STEPS`` iterations, or its limit is not unique, it starts again from a large eps. eps is then decreased in
+levels. At each new level, h is extrapolated along its derivative dh/deps.
 
-If p equals q in all digits, no mass moves. The potentials are then determined by flows of the order of exp(-C_ij /
-eps), far below the precision of q in float64. In this case f = g, and a fixed-point iteration computes both
-(small_epsilon.py). If p is close to q, or at a label j with p_j = q_j, q - P is computed only from the mass that moves.
-The result is then accurate down to 1e-290.
+If p equals q in all digits, no mass moves. In this case f = g, and a fixed-point iteration computes both potentials
+(small_epsilon.py). If p is close to q, or at a label j with p_j = q_j, the difference q - P is computed only from the
+mass that moves. The result is then accurate even for a moving mass of 1e-290.
 
 float64 cannot resolve one case: the labels of a group exchange much mass with each other, but none with other labels,
-because the group's masses in p and q are equal. Many potentials are then optimal up to rounding, and the result depends
-on the larger eps of the first levels. Value and marginals are still correct.
+because the group's masses in p and q are equal. Many potentials are then optimal up to rounding, and the returned
+potentials depend on the first levels of eps. The transport cost and the marginals are still correct.
 
-All arrays are float64. NumPy does the arithmetic, also for tensors on a GPU: for the few labels of these problems, one
-transfer each way costs less than a hundred small kernels.
+All arrays are float64. NumPy does the arithmetic on the CPU, also for tensors on a GPU.
 """
 
 from __future__ import annotations
@@ -77,12 +74,13 @@ class SemiDual:
 
 
 def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float) -> SemiDual:
-    """Solve N transport problems with marginals p and q, shape [N, n], to a marginal error of ``tolerance``.
+    """Return the solution of N transport problems with the marginals p and q, each of shape [N, n].
 
-    ``cost`` has shape [n, n]. Rows are scaled to a sum of 1, in float64. Rows that do not converge within 400
-    iterations are returned without an error, so check ``marginal_error``. Rounding contributes about 1e-16 max(cost) /
-    epsilon to this error.
+    ``cost`` has shape [n, n], and ``tolerance`` is the accepted marginal error. Rows of p and q are scaled to sum to 1.
+    If a row does not converge within 400 iterations, no exception is raised, so check ``marginal_error``. Rounding
+    contributes about ``1e-16 * max(cost) / epsilon`` to the marginal error.
     """
+    # For the few labels of these problems, one transfer each way costs less than a hundred small GPU kernels.
     sources, targets, ground = (tensor.detach().to("cpu", torch.float64) for tensor in (p, q, cost))
     rows = max(1, BYTES_AT_ONCE // (8 * len(ground) ** 2))
     blocks = zip(sources.split(rows), targets.split(rows), strict=True)  # an empty batch gives one empty block
@@ -98,6 +96,8 @@ def _solve(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, tolerance: f
     q = np.where(q > NOTHING, q, 0.0)
     h, iterations = _potential(p, q, ground, epsilon, tolerance)
     cost = ground[..., None]
+    # If p equals q, the potentials depend on flows of the order of exp(-C / eps).
+    # These flows are far below the precision of q in float64.
     same = (abs(p - q) <= SAME * q + NOTHING).all(0)
     if same.any():
         h[:, same], iterations[same] = fixed_point(q[:, same], cost, epsilon)

@@ -1,15 +1,21 @@
 """Potentials of entropic optimal transport in two cases: the limit of small eps (closed form), and p equal to q.
 
-As eps decreases, mass moves along the edges of a tree (trees.py), over each edge in one direction only. The flow over
-an edge is the difference of the masses of p and q on one side of the edge. Let s_ij = softmax_j((h_j - C_ij) / eps) be
-the shares of newton.py. Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u
-can reach. Let F be the flow over an edge from u to v, and A_u = q_u + the flows out of u. The mass at a node is divided
-in the same shares, independent of where the mass comes from. Therefore::
+In the limit of small eps, mass moves only along the edges of a tree (trees.py), and over each edge in one direction
+only. The flow over an edge is the difference between the masses of p and q on one side of the edge. Notation:
+
+- ``s_ij = softmax_j((h_j - C_ij) / eps)``: the fraction of label i's mass that moves to label j (newton.py)
+- ``U_u``: eps times the log of the sum of ``exp((h_k - C_uk) / eps)`` over all labels k that mass at node u can reach
+- ``F``: the flow over an edge from node u to node v
+- ``length``: the length of this edge
+- ``A_u``: q_u plus the flows out of node u
+
+The mass at a node is divided in the same fractions, independent of where the mass comes from. Therefore::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
-Mass that moves against F, of the order of exp(-2 length / eps), is neglected. The plan from a distribution to itself is
-symmetric, so both potentials are equal.
+Mass that moves against the direction of F is neglected. This mass is of the order of exp(-2 length / eps).
+
+If p equals q, the plan is symmetric, so both potentials are equal (:func:`fixed_point`).
 """
 
 from __future__ import annotations
@@ -24,15 +30,23 @@ _TINY = 1e-300
 
 
 def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon: float) -> tuple[ndarray, ndarray]:
-    """Return h = g + eps log q, shape [n, N], and the smallest relative flow over an edge, shape [N].
+    """Return the potential h for small eps, and the smallest relative flow over an edge.
 
-    n is the number of labels and N the number of problems. ``excess`` [n, N]: q - p, with sum 0. h is determined up to
-    a constant per column. Where q = 0, h is at most -1e8 eps.
+    n is the number of labels and N the number of problems. An edge divides its tree into two parts. The relative flow
+    over the edge is the flow divided by the sum of ``|q - p|`` over the part in which this sum is smaller.
 
-    An edge divides its tree into two parts. The relative flow over the edge is the flow divided by the mass that moves
-    in one part, namely the part in which less mass moves. If the smallest flow is as small as rounding errors, the
-    limit is unknown. Across an edge without flow, the potential difference is set to 0, although any value up to the
-    edge length is valid.
+    If the smallest relative flow is as small as rounding errors, the limit is unknown. Across an edge without flow, the
+    potential difference is set to 0, although any value up to the edge length is valid.
+
+    Args:
+        q: The second marginals, shape [n, N].
+        excess: q - p, shape [n, N]. Each column sums to 0.
+        trees: The trees along which mass can move.
+        epsilon: The value of eps.
+
+    Returns:
+        ``h = g + eps * log(q)``, shape [n, N], up to a constant per column, and the smallest relative flow, shape [N].
+        Where q = 0, h is at most ``-1e8 * eps``.
     """
     lengths = trees.lengths
     below = trees.below
@@ -71,7 +85,7 @@ def _flow(below: ndarray, excess: ndarray) -> tuple[ndarray, ndarray]:
 
 
 def log_sum_exp(exponents: ndarray, axis: int) -> ndarray:
-    """Return the log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
+    """Return the log of the sum of exp(``exponents``) along ``axis``. At least one exponent must be above -inf."""
     largest = np.amax(exponents, axis, keepdims=True)
     logarithm: ndarray = largest.squeeze(axis) + np.log(np.exp(exponents - largest).sum(axis))
     return logarithm
@@ -80,7 +94,7 @@ def log_sum_exp(exponents: ndarray, axis: int) -> ndarray:
 def masses_logarithm(q: ndarray) -> ndarray:
     """Return log q, or -1e8 where q is 0.
 
-    This value is lower than any -cost / eps. In contrast to -inf, 0 times this value is finite.
+    The value -1e8 is lower than any ``-cost / eps``. Unlike -inf, it gives 0 when multiplied by 0.
     """
     return np.where(q > 0, np.log(np.where(q > 0, q, 1.0)), -1e8)
 
@@ -91,17 +105,17 @@ ITERATIONS = 400
 
 
 def fixed_point(q: ndarray, cost: ndarray, epsilon: float) -> tuple[ndarray, int]:
-    """Return f + eps log q (float64, [n, N]), where f is the potential of OT_eps(q, q), and the number of iterations.
+    """Return ``f + eps * log(q)``, shape [n, N], and the number of iterations. f is the potential of OT_eps(q, q).
 
-    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum (newton.py), which is unique,
-    without a free constant, for any exp(-C / eps) > 0. As in the debiasing of geomloss (Feydy et al. 2019, section
-    3.1), each step replaces f by the mean of f and the soft minimum of f. Near the fixed point, each step at least
-    halves the error, because exp(-C / eps) is positive definite for such C.
+    ``cost`` [n, n, 1] must hold Euclidean distances. f is the fixed point of the soft minimum (newton.py), and is
+    unique. Each step replaces f by the mean of f and the soft minimum of f, as in the debiasing of geomloss (Feydy et
+    al. 2019, section 3.1). Near the fixed point, each step at least halves the error.
     """
     masses = epsilon * masses_logarithm(q)
     f = np.where(q > 0, -0.5 * masses, 0.0)
     enough = _ROUNDING * (epsilon + float(cost.max()))
     for iterations in range(1, ITERATIONS + 1):
+        # exp(-C / eps) is positive definite for Euclidean C. Near the fixed point, each step thus halves the error.
         change = 0.5 * (-epsilon * log_sum_exp((f + masses - cost) / epsilon, 1) - f)
         f = f + change
         if not bool((abs(change) > enough).any()):

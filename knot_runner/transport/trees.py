@@ -1,14 +1,17 @@
 """Trees along which mass moves in unregularized optimal transport (eps = 0), and the closed-form cost on a tree.
 
-If the cost is the distance in a tree, as for labels on a line or at leaves, all mass moves along that tree. The flow
-over an edge is the difference between the masses of p and q below the edge, so (Le et al. 2019, eq. 3)::
+If the cost between labels is their distance in a tree, all mass moves along this tree. Examples are labels on a line,
+and labels at the leaves of a tree. The flow over an edge is the difference between the masses of p and q below the
+edge, so (Le et al. 2019, eq. 3)::
 
     W1(p, q) = sum over edges e of  w_e |p(below e) - q(below e)|,    dW1 / dp_i = sum over e above i of  w_e sign(...)
 
-Labels with an ultrametric cost, such as superclasses and one-hot labels, are leaves. Let d_1 < d_2 < ... be their
-distances. Groups of labels that are at most d_l apart are the subtrees of level l. The edge above each of these
-subtrees has the weight (d_{l+1} - d_l) / 2. For other costs between a few labels, mass moves along a spanning tree of
-the labels, given by the optimal vertex of the dual program::
+Labels with an ultrametric cost, such as superclasses and one-hot labels, are the leaves of a tree. Let 0 = d_0 < d_1 <
+d_2 < ... be the distances between labels. The subtrees of level l are the groups of labels that are at most d_l apart.
+The edge above each subtree of level l has the weight ``(d_{l+1} - d_l) / 2``.
+
+For other costs between a few labels, mass moves along a spanning tree of the labels. This tree is given by the optimal
+vertex of the dual program::
 
     W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
 
@@ -34,7 +37,9 @@ SAME_LEVEL = 1e-9
 
 
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and the potentials of p [N, n], for p and q of shape [N, n] and labels that are leaves of a tree.
+    """Return W1 [N] and the potentials of p [N, n], for labels at the leaves of a tree.
+
+    p and q have shape [N, n].
 
     Raises:
         UserError: The points are not leaves of a tree.
@@ -43,7 +48,9 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and the potentials of p [N, n], for p and q of shape [N, n] and labels on a line.
+    """Return W1 [N] and the potentials of p [N, n], for labels on a line.
+
+    p and q have shape [N, n].
 
     Raises:
         UserError: The points have more than one coordinate.
@@ -70,19 +77,19 @@ def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> Soluti
 
 @lru_cache(maxsize=16)
 def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the :func:`tree_edges` of ``points`` on their device, cached for each tensor object."""
+    """Return the :func:`tree_edges` for labels at ``points``, on the same device. The result is cached per tensor."""
     return tree_edges(host_cost(points).to(points.device))
 
 
 def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edges of the tree with leaf distances ``cost`` [n, n].
+    """Return the edges of the tree whose n leaves have the pairwise distances ``cost`` [n, n].
 
     Returns:
-        The weight of each of E edges, shape [E], and a matrix [E, n] that is 1 for the labels below the edge, otherwise
-        0.
+        The weights of E edges, shape [E], and a matrix of shape [E, n]. Entry [e, i] of the matrix is 1 if label i is
+        below edge e, otherwise 0.
 
     Raises:
-        UserError: The cost is not that of a tree: two labels of one group have different distances from a third label.
+        UserError: The distances are not ultrametric, so the labels are not the leaves of such a tree.
     """
     levels = [0.0]
     slack = SAME_LEVEL * float(cost.max())
@@ -110,12 +117,11 @@ FEASIBLE = 1e-9
 
 
 def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
-    """Return the V vertices of {f: f_i - f_j <= distances_ij, f_0 = 0}, shape [V, n], and a spanning tree for each.
+    """Return the V vertices of the set of dual potentials, shape [V, n], and a spanning tree for each vertex.
 
-    Along the edges of the tree, the constraints of the vertex are tight (equalities).
-
-    The trees are [V, n - 1, 2], with labels i < j for each edge. ``distances`` [n, n] has at most ``MOST_ENUMERATED``
-    points.
+    The set is ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. Along the edges of a vertex's tree, the constraints are
+    equalities. The trees have shape [V, n - 1, 2], and each edge has two labels i < j. ``distances`` [n, n] must have
+    at most ``MOST_ENUMERATED`` labels.
     """
     n = len(distances)
     edges = np.stack(np.triu_indices(n, 1), axis=1)
@@ -166,9 +172,10 @@ class TransportTrees:
 
 
 def transport_trees(cost: ndarray) -> TransportTrees | None:
-    """Return the trees for Euclidean distances ``cost`` [n, n]; None if all distances are 0 or no trees can be found.
+    """Return the trees along which mass can move, for labels with the Euclidean distances ``cost`` [n, n].
 
-    For distances that are not those of a tree, trees are found for up to ``MOST_ENUMERATED`` labels.
+    The result is None if all distances are 0. It is also None for more than ``MOST_ENUMERATED`` labels, unless the
+    labels are on a line or at the leaves of a tree.
     """
     return _trees(cost.tobytes(), len(cost))
 

@@ -1,8 +1,4 @@
-"""YAML files: the groups in ``conf/`` and in a user's ``--config-dir``, and the ``config.yaml`` of runs.
-
-The files of runs are parsed as plain values, with a fast parser, because a sweep has many files that share most
-sections.
-"""
+"""YAML files: the config groups in ``conf/`` and in a user's ``--config-dir``, and the ``config.yaml`` of each run."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def config_folder() -> Path:
-    """Return ``conf/`` of the checkout, or the copy in the wheel."""
+    """Return the path of ``conf/`` in the source checkout; without a checkout, the path of the copy in the package."""
     in_checkout = PACKAGE.parent / "conf"
     return in_checkout if (in_checkout / "config.yaml").is_file() else PACKAGE / "conf"
 
@@ -40,9 +36,10 @@ def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
-    """Return a sorted dict from each choice of ``group`` to its file. A choice in a subfolder is ``FOLDER/NAME``.
+    """Return a sorted dict from the name of each choice in ``group`` to the file of the choice.
 
-    If both ``conf/`` and ``config_dir`` contain a name, Hydra uses the file in ``conf/``.
+    A choice in a subfolder has the name ``FOLDER/NAME``. If ``conf/`` and ``config_dir`` both contain a name, the file
+    in ``conf/`` is used.
     """
     files: dict[str, Path] = {}
     for parent in (config_dir, config_folder()):
@@ -53,7 +50,10 @@ def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Pa
 
 
 def headline(path: Path) -> str:
-    """Return the first comment line of a YAML file that is neither ``@package`` nor a command; "" if there is none."""
+    """Return the first comment line of the YAML file ``path``; "" if there is no comment.
+
+    Comments that begin with ``@package`` or with a command (``knot-runner``) are skipped.
+    """
     for line in path.read_text(encoding="utf-8").splitlines():
         comment = line.lstrip("# ").rstrip()
         if line.startswith("#") and comment and not comment.startswith(("@package", "knot-runner")):
@@ -62,12 +62,12 @@ def headline(path: Path) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """Return the settings in ``path`` as plain values. Do not modify these values, because files share cached sections.
+    """Return the settings in the file ``path`` as plain values.
 
-    Each top-level section is parsed once and cached, so 1,000 configs of a grid cost little more than one config.
+    Do not modify the returned values: they are cached, and other files with an equal section share them.
 
     Raises:
-        ValueError: The YAML has aliases, tags, repeated keys, too deep nesting, or is not a mapping.
+        ValueError: The file is too long, or it has aliases, tags, repeated keys or too deep nesting.
         OSError: The file cannot be read.
     """
     if not path.is_file():  # reading a pipe may never end
@@ -86,6 +86,7 @@ def read_config(path: Path) -> Config:
     return config
 
 
+# The configs of a sweep share most sections, so 1,000 configs cost little more than one config.
 @lru_cache(maxsize=256)
 def _section(text: str) -> Config:
     try:

@@ -1,6 +1,7 @@
-"""Errors and log messages. :class:`UserError` is a user's mistake; :class:`DivergedError` is diverged training.
+"""Errors and log messages.
 
-A user error is one line with the key or file, the problem, and how to fix it.
+A :class:`UserError` reports a user's mistake; a :class:`DivergedError` reports that training diverged. The message of a
+user error is one line with the key or file, the problem, and how to fix it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Bad input (config, data, checkpoint, hardware). The command prints only the text, with exit code 2.
+    """Bad input, such as a config, data file, checkpoint or device. The command prints the text and exits with code 2.
 
     Args:
         problem: What is wrong. Without other arguments, this is the whole message.
-        key: The setting, option or file at the beginning of the message.
+        key: The setting, option or file to name at the beginning of the message.
         value: The value of the key, if it is an unknown name.
         allowed: The allowed names. The message suggests a similar name.
         listed_by: The command that lists the allowed names.
@@ -54,7 +55,7 @@ class UserError(Exception):
 
 
 class Misfit(UserError):
-    """Two choices are incompatible.
+    """Two choices of the user are incompatible.
 
     Args:
         first: The first choice as the user typed it, such as ``task=sa``.
@@ -68,19 +69,19 @@ class Misfit(UserError):
 
 
 class DiskError(UserError):
-    """A disk is full or fails. The input is not at fault: the same command resumes once the disk works."""
+    """A disk is full or fails. Once the disk works, the user can repeat the same command to resume."""
 
     exit_code = 1
 
 
 class ReadOnlyError(UserError):
-    """A folder cannot be written to, although it may be readable."""
+    """A folder cannot be written to."""
 
 
 class DivergedError(Exception):
     """Training diverged: a loss or weight is not finite.
 
-    The step is discarded, and a sweep continues. ``where`` records the round (counted from 1) and the client.
+    The step that diverged is discarded. ``where`` records the round, counted from 1, and the client.
     """
 
     def __init__(self, text: str, **where: Any) -> None:
@@ -116,7 +117,7 @@ OTHER_NAMES = {
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the name in ``known`` that is similar to ``word``; None if no name is similar.
+    """Return the name in ``known`` that is most similar to ``word``; None if no name is similar.
 
     A name is similar if its edit distance is at most 2, or if it is the only name that begins with ``word``. Case is
     ignored. A name in a folder (``kd/mnist``) is also compared without the folder.
@@ -151,9 +152,10 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return ``" (did you mean 'x'?)"`` if a name is similar (:func:`closest`); otherwise how to find the names.
+    """Return the end of an error message for the unknown name ``word``.
 
-    Every error message for an unknown name ends with this text. ``listed_by``: the command that lists the names.
+    If a name in ``known`` is similar (:func:`closest`), the text is ``" (did you mean 'x'?)"``. Otherwise, the text
+    contains the known names, or the command ``listed_by`` that lists them.
     """
     names = sorted(map(str, known))
     others = [name for name in OTHER_NAMES.get(str(word), "").split() if name in names]
@@ -173,21 +175,27 @@ def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> 
 
 
 def first_line(problem: BaseException) -> str:
-    """Return the first line of an exception's text; if the text is empty, the name of the exception's class."""
+    """Return the first line of an exception's text. If the text is empty, return the name of the exception's class."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
 
 
 def require_extra(key: str, package: str) -> None:
-    """Raise :class:`UserError` if ``package`` is not installed.
+    """Check that ``package`` is installed.
 
-    The message names the setting ``key`` and the command that installs the extra with the same name (pyproject.toml).
+    Raises:
+        UserError: ``package`` is not installed. The message names the setting given by ``key`` and the install command.
     """
     if importlib.util.find_spec(package) is None:
         raise not_installed(key, package)
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error for the case that ``extra``, an extra that the setting ``key`` needs, is not installed."""
+    """Return the error for an extra of knot_runner that is not installed.
+
+    Args:
+        key: The setting that needs the extra.
+        extra: Name of the extra.
+    """
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 
@@ -217,7 +225,7 @@ def print_on_stderr(text: str) -> None:
 
 @contextlib.contextmanager
 def messages_to(write: Callable[[str], object]) -> Iterator[None]:
-    """Inside the block, pass each message to ``write`` instead of the logger's handlers.
+    """Inside the block, pass each log message to ``write`` instead of the logger's handlers.
 
     A warning begins with the name of the program.
     """
@@ -234,5 +242,5 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
 
 
 def counted(count: int, name: str) -> str:
-    """Return a number with its noun, in the singular or plural: ``1 run``, ``3 runs``."""
+    """Return ``count`` and the noun ``name``, in the singular or plural: ``1 run``, ``3 runs``."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"

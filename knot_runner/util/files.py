@@ -29,7 +29,10 @@ FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """Return the one-line error for a failed system call on ``path``; ``needed``: bytes to write (0: no write)."""
+    """Return the error for ``problem``, an OSError about the file ``path``.
+
+    ``needed``: number of bytes that could not be written; 0 if the error did not occur in writing.
+    """
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
         hint = "Make room, then repeat the command"
@@ -55,7 +58,7 @@ def _shortage(path: Path, needed: int) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Inside the block, raise the error of :func:`refused` if a system call fails on a file below ``folder``."""
+    """Inside the block, convert an OSError about a file below ``folder`` into the error of :func:`refused`."""
     try:
         yield
     except OSError as problem:
@@ -67,7 +70,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def removal() -> Iterator[None]:
-    """Inside the block, log a warning instead of an error if a file cannot be deleted.
+    """Inside the block, if a file cannot be deleted, log a warning instead of raising an error.
 
     Use this to delete files that finished work no longer needs.
     """
@@ -81,7 +84,7 @@ def require_writable(folder: Path, key: str) -> None:
     """Create ``folder`` and check that files can be created in it.
 
     Raises:
-        UserError: The folder is not writable. The message names ``key``, the folder's setting.
+        UserError: The folder is not writable. The message names the setting given by ``key``.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,13 +98,16 @@ def require_writable(folder: Path, key: str) -> None:
 
 
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
-    """Replace the content of ``path`` completely or not at all, even after a power loss (if ``durable``).
+    """Write the file ``path`` atomically: after an error, the file has its previous content.
 
-    If ``content`` is a sequence of parts, the file is their concatenation.
+    Args:
+        path: The file.
+        content: The new content. The items of a sequence are concatenated.
+        durable: Whether the write is atomic even if the power fails.
 
     Raises:
-        UserError: The file cannot be written: :class:`DiskError` if the disk is full or fails,
-            :class:`ReadOnlyError` if writing is not permitted.
+        UserError: The file cannot be written: :class:`DiskError` if the disk is full or fails, :class:`ReadOnlyError`
+            if writing is not permitted.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -124,7 +130,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """Return the sha256 hex digest of the concatenation of ``parts``, the content of a file."""
+    """Return the sha256 hex digest of the concatenation of ``parts``."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -132,19 +138,24 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write ``value`` as JSON, atomically; see :func:`json_text` and :func:`write_atomic`."""
+    """Write ``value`` as indented JSON to the file ``path``, atomically (:func:`write_atomic`)."""
     write_atomic(path, json_text(value))
 
 
 def json_text(value: object) -> str:
-    """Return ``value`` as indented JSON. NaN raises an error, because JSON has no NaN and readers disagree on it."""
+    """Return ``value`` as indented JSON.
+
+    Raises:
+        ValueError: ``value`` contains NaN, which JSON does not define.
+    """
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def regular(path: Path) -> Path:
-    """Return ``path`` if it is a regular file.
+    """Check that ``path`` is a regular file, and return ``path``. Reading another kind of file may never end.
 
-    Raises OSError otherwise, because reading a pipe or a device may never end.
+    Raises:
+        OSError: ``path`` does not exist or is not a regular file.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -152,9 +163,10 @@ def regular(path: Path) -> Path:
 
 
 def writable(path: Path) -> Path:
-    """Return ``path`` if it is a regular file or does not exist.
+    """Check that ``path`` is a regular file or does not exist, and return ``path``. Use this before writing.
 
-    Raises OSError otherwise, because opening a pipe may never end.
+    Raises:
+        OSError: ``path`` is not a regular file.
     """
     return regular(path) if path.exists() else path
 
@@ -168,7 +180,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def parsed_json(content: bytes) -> Any | None:
-    """Return the JSON in ``content``; None if it is not valid."""
+    """Return the JSON value in ``content``; None if ``content`` is not valid JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -176,16 +188,20 @@ def parsed_json(content: bytes) -> Any | None:
 
 
 def sha256(path: Path) -> str:
-    """Return the sha256 hex digest of a file. Raises OSError for the same files as :func:`regular`."""
+    """Return the sha256 hex digest of the file ``path``.
+
+    Raises:
+        OSError: The file cannot be read, or is not a regular file.
+    """
     with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into the new folder ``folder/set-aside-<n>``, and return its path.
+    """Move files of ``folder`` into the new folder ``folder/set-aside-<n>``, and return the new folder.
 
-    n is the smallest positive integer for which no such folder exists. Files are moved in the order of ``names``. If
-    the process is killed meanwhile, the last files of ``names`` stay in ``folder``.
+    The number n is the smallest positive integer for which no such folder exists. ``names`` are the names of the files,
+    in the order in which they are moved.
 
     Raises:
         UserError: A file cannot be moved.
@@ -210,7 +226,7 @@ def first_free(folder: Path, name: str) -> Path:
 
 
 def append_synced(path: Path, line: str) -> None:
-    """Append ``line`` and a newline, and fsync.
+    """Append ``line`` and a newline to the file ``path``, and wait until the disk has stored the line (fsync).
 
     Raises:
         UserError: The file cannot be written; :class:`DiskError` if the disk is full.
@@ -231,9 +247,9 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` inside the block. The lock is released when the process ends.
+    """Hold an exclusive lock on ``path`` inside the block. The lock is also released if the process is killed.
 
-    A second lock on the same path waits or fails even if the same process requests it.
+    If any process, even this one, already holds the lock, wait for its release or, with ``wait=False``, raise an error.
 
     Raises:
         BusyError: The lock is already held, and ``wait`` is false.
@@ -257,13 +273,16 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete the temporary files of a killed process in ``folder``. Call this while holding the folder's lock."""
+    """Delete the temporary files that a killed process left in ``folder``.
+
+    Call this only while holding the folder's lock.
+    """
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Fsync ``folder``, so that new and renamed files survive a power loss."""
+    """Flush ``folder`` to the disk (fsync). New and renamed files in it then survive a power loss."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,6 @@
 """Setup of the fork server, the process that forks all child processes. The server imports this module first.
 
-The server then ignores Ctrl-C. It ends when its parent process ends, even during imports, and it deletes its socket if
-the parent was killed.
+The setup makes the server ignore Ctrl-C, and end when its parent process ends.
 """
 
 import atexit

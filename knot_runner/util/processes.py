@@ -29,13 +29,13 @@ POLL_SECONDS = 0.5
 
 
 def cores() -> int:
-    """Return the number of CPU cores available to this process. A cluster job may have fewer than its machine."""
+    """Return the number of CPU cores available to this process. A cluster job may have fewer cores than its machine."""
     return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
 def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, limit the memory of this process, and of each child process, to ``gigabytes``."""
+    """Inside the block, limit the memory of this process and of each child process to ``gigabytes`` GB each."""
     before = getrlimit(RLIMIT_DATA)
     setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
     try:
@@ -45,10 +45,11 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None) -> None:
-    """Ignore Ctrl-C, which the parent handles, and end when the parent ends.
+    """Make this process ignore Ctrl-C and end when its parent ends. Call this first in a new process.
 
-    Call this first in a new process, so that a killed run leaves no process behind. ``parent``: the id of a process on
-    this machine; None: the process that started this process by multiprocessing.
+    Args:
+        parent: Process id of the parent, on this machine. If it is None, the parent is the process that started this
+            process with multiprocessing.
     """
 
     def wait() -> None:
@@ -64,12 +65,12 @@ def begin_child(parent: int | None = None) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Return whether the process exists and is not a zombie."""
+    """Return whether a process with the id ``process`` exists and is not a zombie."""
     return Path(f"/proc/{process}/exe").exists()  # does not exist for a zombie
 
 
 def redirect_output(file: TextIO) -> None:
-    """Redirect this process's standard output and error to ``file``, including output of native code."""
+    """Redirect this process's standard output and error to ``file``. This includes output of native code."""
     for stream in (1, 2):
         os.dup2(file.fileno(), stream)
 
@@ -85,9 +86,9 @@ _signal_actions: list[Callable[[], object]] = []
 
 @contextlib.contextmanager
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, call ``action`` if a signal ends this process (see :func:`ended_by_signals`).
+    """Inside the block, call ``action`` before a signal ends this process. This requires :func:`ended_by_signals`.
 
-    Use this to clean up an unfinished tracker or child processes.
+    For example, ``action`` may end child processes.
     """
     _signal_actions.append(action)
     try:
@@ -110,11 +111,12 @@ def temporary_folder() -> Iterator[Path]:
 def ended_by_signals(restored: bool = True) -> Iterator[None]:
     """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with exit code 128 plus the signal number.
 
-    The actions of :func:`on_signal` run first. Ignored signals stay ignored. After the block, the previous handlers are
-    restored if ``restored``. In other threads than the main thread, the block changes nothing.
+    The actions of :func:`on_signal` are called first. Ignored signals stay ignored. In threads other than the main
+    thread, the block changes nothing. The signals raise no exception. Ending the process at any point is safe, because
+    checkpoints are written atomically.
 
-    The handler raises no exception, because a library could catch the exception or be left in an inconsistent state.
-    The main thread stops while the handler runs. Commits are atomic, and locks and workers end with the process.
+    Args:
+        restored: Whether the previous handlers are restored after the block.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
@@ -128,6 +130,7 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
+# The handler raises no exception: a library could catch the exception, or be left in an inconsistent state.
 def _leave(number: int, frame: object) -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
@@ -143,7 +146,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def end_process(process: BaseProcess) -> None:
-    """Terminate ``process``, and kill it if it does not end in time."""
+    """Terminate ``process``. If it still runs after ``GRACE_SECONDS``, kill it."""
     process.terminate()
     process.join(GRACE_SECONDS)
     if process.exitcode is None:
@@ -165,7 +168,7 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 def start_process(
     context: BaseContext, target: Callable[..., None], *arguments: object, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
-    """Start a process that calls ``target(pipe, *arguments)``; return the process and the pipe's other end.
+    """Start a process that calls ``target(pipe, *arguments)``. Return the process and this process's end of the pipe.
 
     Raises:
         OSError: The system cannot start a process.
@@ -178,10 +181,10 @@ def start_process(
 
 
 def prepared(preloaded: list[str]) -> BaseContext:
-    """Return the multiprocessing context of the fork server, which imports the modules ``preloaded``.
+    """Return the multiprocessing context of the fork server.
 
-    The server starts with the first process or by :func:`begin_server`, and later calls do not change its modules. Each
-    process is forked from the single thread of the server, so that no process spends seconds on importing torch.
+    The server imports the modules ``preloaded`` once, so that its child processes need not import them again. Later
+    calls of this function do not change the list of modules.
     """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process inherits the start method "loky" of joblib's workers, which is unknown without joblib
@@ -234,10 +237,10 @@ def _server() -> Any:
 
 
 class Surroundings:
-    """The environment and the standard streams of the process that creates this object.
+    """The environment variables and the standard streams of the process that creates this object.
 
-    A process forked by a server inherits the environment and streams of the process that started the server. To replace
-    them, pass this object as an argument to the forked process, which then calls :meth:`adopt`.
+    A process forked by the fork server has the environment and the streams of the server. To replace them, pass this
+    object to the process as an argument, and call :meth:`adopt` there.
     """
 
     def __init__(self) -> None:
@@ -249,7 +252,7 @@ class Surroundings:
         return {"_environment": self._environment, "_streams": streams}
 
     def adopt(self) -> None:
-        """Apply the environment and the streams. Call this in the started process."""
+        """Apply the environment variables and the streams to the process that calls this method."""
         os.environ.clear()
         os.environ.update(self._environment)
         for stream, sent in self._streams.items():
@@ -263,8 +266,7 @@ class Surroundings:
 def main_left_alone() -> Iterator[None]:
     """Inside the block, start processes without importing the user's ``__main__``.
 
-    By default, multiprocessing imports ``__main__`` in each process, which reruns a script without a ``__main__``
-    guard.
+    By default, multiprocessing imports ``__main__`` in each process. This runs the user's script again.
     """
     prepared = spawn.get_preparation_data
 

@@ -17,11 +17,15 @@ ALIGNED = 64
 
 
 class Memory:
-    """``size`` bytes that are shared with every process that is started with this object as an argument.
+    """A block of memory that several processes share.
 
-    The memory is anonymous: it has no name to clean up, the size of /dev/shm does not limit it, and it is freed when
-    the last process that uses it ends. ``map`` holds the bytes. If ``private``, as for :func:`map_file`, writes are
-    visible only in the writing process.
+    Every process that is started with this object as an argument can access the block. The block is freed when the last
+    process that uses it ends. If the argument ``private`` is true, changes of the bytes are visible only in the process
+    that makes them.
+
+    Attributes:
+        size: Size in bytes.
+        map: The bytes.
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
@@ -31,7 +35,7 @@ class Memory:
         self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
     def close(self) -> None:
-        """Close the file descriptor. Views of the bytes stay valid."""
+        """Close the file descriptor of the block. Existing views of the bytes stay valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -46,7 +50,7 @@ _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """Return the bytes of the file ``path``, memory-mapped: pages are read on demand, and the system can drop them.
+    """Return the content of the file ``path`` as mapped memory. The operating system reads the file on demand.
 
     Raises:
         OSError: The file cannot be read.
@@ -60,7 +64,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """Return the mapped file whose bytes ``array`` uses, and the offset in bytes; None if there is no such file."""
+    """Return the mapped file that contains the bytes of ``array``, and their offset; None if there is no such file."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:
@@ -69,11 +73,12 @@ def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
 
 
 def aligned(size: int) -> int:
-    """Return the number of bytes ``size``, rounded up to a multiple of :data:`ALIGNED`."""
+    """Return ``size``, a number of bytes, rounded up to a multiple of :data:`ALIGNED`."""
     return -(-size // ALIGNED) * ALIGNED
 
 
 def _new_file(size: int) -> int:
+    # An anonymous file has no name to clean up, and its size is not limited by /dev/shm.
     descriptor = os.memfd_create("knot-runner")
     os.ftruncate(descriptor, size)
     return descriptor

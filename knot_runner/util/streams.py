@@ -1,7 +1,6 @@
 """Standard output and error streams whose failures do not end a run.
 
-If a terminal, pipe or full disk refuses output, the output is dropped and the problem is reported. A run takes hours
-and its records are files, so a line that cannot be printed must not end the run.
+If a terminal, pipe or full disk refuses output, the output is dropped and the problem is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ NOT_READ = 141
 
 
 class Stream:
-    """A text stream that raises no error; ``problem``: the error for which output was dropped, or None."""
+    """A text stream that raises no error if output fails.
+
+    ``problem`` is the first error; None if all output succeeded.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,7 +38,7 @@ class Stream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write the lines."""
+        """Write all ``lines`` in order."""
         for line in lines:
             self.write(line)
 
@@ -50,6 +52,7 @@ class Stream:
         try:
             call()
         except OSError as problem:
+            # A run takes hours and its records are files, so a line that cannot be printed must not end the run.
             self.problem = problem
             self._discard()
 
@@ -70,12 +73,12 @@ def is_open(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def lasting() -> Iterator[Stream]:
-    """Inside the block, replace ``sys.stdout`` and ``sys.stderr`` with a :class:`Stream` each; yield the new stdout.
+    """Inside the block, replace ``sys.stdout`` and ``sys.stderr`` by a :class:`Stream` each, and yield the new stdout.
 
-    A closed stream (``>&-``) is opened on the null device. If it stayed closed, the next opened file would get the
-    stream's file descriptor, and printed text would go into that file.
+    Output to a stream that was closed before, as by ``>&-``, is dropped.
     """
     for number in (0, 1, 2):
+        # Otherwise, the next opened file would get this descriptor, and printed text would go into that file.
         if not is_open(number):
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this descriptor
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
@@ -87,9 +90,9 @@ def lasting() -> Iterator[Stream]:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Flush a command's output ``out``, and return the command's exit code.
+    """Flush the output ``out`` of a command, and return the exit code of the command.
 
-    The exit code is ``code``, or an error code if ``code`` is 0 but output was dropped.
+    This is ``code``, unless ``code`` is 0 and output was dropped. Then it is an error code.
     """
     out.flush()
     if out.problem is None or code:

@@ -1,4 +1,4 @@
-"""Worker processes, which answer requests one by one, and end when their parent process ends."""
+"""Worker processes. They answer requests one by one, and end when their parent process ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DIED = (
 
 @dataclass(frozen=True)
 class HandlerMessage:
-    """A message that a handler (the function that executes requests) sends before its reply, such as progress."""
+    """A message, such as progress, that a worker process sends before its reply to a request."""
 
     content: Any
 
@@ -49,8 +49,11 @@ class WorkerDied(UserError):
 class WorkerProcess:
     """A process that answers requests in order, until :meth:`reap` is called or the process dies.
 
-    ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the function that
-    handles requests.
+    Args:
+        preloaded: Modules that the process imports first.
+        prepare: Function that the process then calls as ``prepare(send, *arguments)``. It returns the function that
+            executes a request. ``send(content)`` sends a :class:`HandlerMessage`.
+        arguments: The further arguments of ``prepare``.
 
     Raises:
         OSError: The system cannot start the process.
@@ -62,7 +65,11 @@ class WorkerProcess:
         self.process, self.pipe = started
 
     def send(self, request: Any) -> None:
-        """Send a request. Raises pickling errors, and :class:`WorkerDied`."""
+        """Send a request to the process. If the request cannot be pickled, the error of pickle is raised.
+
+        Raises:
+            WorkerDied: The process died.
+        """
         try:
             self.pipe.send(request)
         except OSError:
@@ -70,9 +77,12 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def receive(self) -> Any:
-        """Return the next reply (error or None, result), or a :class:`HandlerMessage` that precedes it.
+        """Return the next reply, or a :class:`HandlerMessage` that the process sent before this reply.
 
-        Raises WorkerDied.
+        A reply is a tuple (error or None, result).
+
+        Raises:
+            WorkerDied: The process died.
         """
         try:
             return self.pipe.recv()
@@ -119,7 +129,7 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 class SharedArrays:
     """Copies of arrays in shared memory, for all processes that are started with this object as an argument.
 
-    An array in a memory-mapped file is not copied.
+    An array that is part of a memory-mapped file is shared without a copy.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -138,14 +148,14 @@ class SharedArrays:
                 copy[...] = array
 
     def arrays(self) -> list[np.ndarray]:
-        """Return views of the arrays, in the original order."""
+        """Return the shared arrays in the original order, without copying them."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]
 
 
 class TaskPool:
-    """A pool of ``workers`` processes, each with the handler that ``prepare(send, *arguments)`` returns.
+    """A pool of ``workers`` processes that execute requests. Call :meth:`close` to end the processes.
 
-    All processes start at once, after the imports ``preloaded``. Call :meth:`close` to end the processes.
+    The other arguments are those of :class:`WorkerProcess`.
 
     Raises:
         OSError: The system cannot start the processes.
@@ -157,7 +167,11 @@ class TaskPool:
         self.grow(workers)
 
     def grow(self, workers: int) -> None:
-        """Start processes until the pool has at least ``workers``. Raises OSError."""
+        """Start processes until the pool has at least ``workers`` processes.
+
+        Raises:
+            OSError: The system cannot start a process.
+        """
         try:
             while len(self._workers) < workers:
                 self._workers.append(self._begin())
@@ -174,13 +188,13 @@ class TaskPool:
     def run(
         self, requests: Iterable[Any], ahead_of: int = 0, watch: Callable[[Any], None] = lambda content: None
     ) -> Iterator[tuple[int, Exception | None, Any]]:
-        """Yield (index, error or None, result) for every request, in order of completion.
+        """Yield a tuple (index, error or None, result) for every request, in order of completion.
 
         Args:
-            requests: The requests. The next one is taken when a process is free.
-            ahead_of: The number of requests, or 0. If given, each process receives its next request in advance, as long
-                as more requests than processes remain. Use 0 if requests are large.
-            watch: Called with the content of each message that a handler sends before its reply.
+            requests: The requests. The next request is taken when a process is free.
+            ahead_of: The number of requests, or 0. If it is positive, a process receives its next request before it
+                has finished the current one. Use 0 if requests are large.
+            watch: Function that is called with the content of each :class:`HandlerMessage`.
 
         Raises:
             UserError: A process died.

@@ -59,9 +59,9 @@ def test_named_hardware_skips_cuda_device_lookup(caplog, monkeypatch, name):
     ("overrides", "reason"),
     of_papers([([*FEDERATED, "hardware.device=cpu"], "hardware.device=cpu"),
      ([*FEDERATED, "hardware.engine=lean"], "hardware.engine=lean"),
-     (["task=gaussians"], "distance computes nothing on CUDA"),
-     (["task=image_sets"], "matrix computes nothing on CUDA"),
-     (["task=mnist", "method=coreset"], "coreset computes nothing on CUDA")]),
+     (["task=gaussians"], "methods of kind 'distance' do not use CUDA"),
+     (["task=image_sets"], "methods of kind 'matrix' do not use CUDA"),
+     (["task=mnist", "method=coreset"], "methods of kind 'coreset' do not use CUDA")]),
 )  # fmt: skip
 def test_auto_hardware_uses_cpu(caplog, device, overrides, reason):
     job, said = composed(caplog, *overrides, "hardware=auto")

@@ -74,7 +74,7 @@ def test_run_rejects_other_data_without_stale_flag(data, tmp_path: Path, capsys)
     assert main(["--stale=keep", *command(out, b)]) == 0
     assert "idx3-ubyte changed" in capsys.readouterr().err and read_content(folder) == first
     assert main(["--stale=rerun", *command(out, b)]) == 0
-    assert "1 finished run moved to .stale to be rerun" in capsys.readouterr().err
+    assert "moved 1 finished run to .stale, to be rerun" in capsys.readouterr().err
     alone = made(tmp_path / "alone", b)
     assert read_content(folder)["metrics"] == alone["metrics"] and alone["metrics"] != first["metrics"]
     assert main(command(out, b)) == 0  # and that is B's from now on

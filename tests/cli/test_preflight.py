@@ -63,10 +63,10 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     assert missing(tmp_path, "task=erc") is None
     for name in ("train", "valid", "test"):
         (tmp_path / f"iemocap/{name}.csv").unlink()
-    assert "To run without IEMOCAP, use task.missing=[IEMOCAP]" in missing(tmp_path, "task=erc")
+    assert "To run without data set IEMOCAP, use task.missing=[IEMOCAP]" in missing(tmp_path, "task=erc")
     assert missing(tmp_path, "task=erc", "task.missing=skip") is None
     (tmp_path / "iemocap/train.csv").touch()
-    assert "Other files of IEMOCAP exist" in missing(tmp_path, "task=erc", "task.missing=skip")
+    assert "Other files of data set IEMOCAP exist" in missing(tmp_path, "task=erc", "task.missing=skip")
     (tmp_path / "meld/train_sent_emo.csv").unlink()
     assert "(task.datasets.MELD.local.files)" in missing(tmp_path, "task=erc")
 

@@ -75,7 +75,7 @@ def plain(text: str) -> str:
     text = re.sub(r"'(paths\.output_dir=TMP[^\s']*)'", r"\1", text)  # as a command quotes spaces
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "TIME", text)
     text = re.sub(r"sha256 [0-9a-f]{12}\.\.\.", "sha256 DIGEST...", text)
-    text = re.sub(r"files of [\d.]+ [KMG]?B exceed", "files of SIZE exceed", text)
+    text = re.sub(r"files with [\d.]+ [KMG]?B in total", "files with SIZE in total", text)
     text = text.replace(sysconfig.get_paths()["stdlib"], "PYTHON")
     text = re.sub(r"(unknown table or figure .*) \(choose from [\w, ]+\)", r"\1 (choose from KINDS)", text)  # of papers
     text = re.sub(r"(?<=/)[0-9a-f]{12}\b", "RUN-ID", text)

@@ -143,7 +143,7 @@ def with_tests(*clients):
 def test_untested_clients_are_named_or_rejected():
     assert matrix.untested_notes(with_tests(*range(5))) == []
     (note,) = matrix.untested_notes(with_tests(1, 3, 4))
-    assert note.startswith("no test examples at 2 of 5 clients (c0, c2): they have no ID accuracy")
+    assert note.startswith("no test examples at 2 of 5 clients (c0, c2): these clients have no ID accuracy")
     (note,) = matrix.untested_notes(with_tests(4))
     assert "4 of 5 clients (c0, c1, c2, ...)" in note
     matrix.check_own_models(None, with_tests(1, 3))

@@ -27,7 +27,7 @@ def test_floor_takes_at_most_half_of_the_smallest_class(each, floor):
     task, settings = balanced(each, 20), Dirichlet("dirichlet", 10, 5.0, None)
     filled = make_partition(settings, task, 0)
     assert same(filled, make_partition(replace(settings, floor=floor), task, 0))
-    note = f"partition.floor={floor}: a larger value would use more than half of the smallest class"
+    note = f"partition.floor={floor}: chosen, since a larger value would use more than half of the smallest class"
     assert (note in filled.notes) == (floor < 10)
 
 

@@ -87,7 +87,7 @@ def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
 def test_privacy_refuses_methods_without_a_mean(each, tmp_path, monkeypatch):
     other = replace(FEDAVG, fold=None, fold_each=(lambda config, state, *_: (state, {})) if each else None)
     monkeypatch.setitem(METHODS_TABLE.data, "fedavg", other)
-    with pytest.raises(UserError, match="the server of this method reads each one" if each else "send nothing, so"):
+    with pytest.raises(UserError, match="the server of this method reads each message" if each else "send nothing, so"):
         private_of(tmp_path, [*CLIPPED, "method=fedavg"])
 
 

@@ -75,7 +75,7 @@ def test_read_result_and_sealed_reject_other_versions(tmp_path, monkeypatch):
     records.write_result(tmp_path, RESULT)
     record = records.write_sealed(tmp_path / "record.json", {"x": 1})
     monkeypatch.undo()
-    message = "written by another version of knot_runner (0.0.9, layout 0)"
+    message = "written by another version of knot_runner (version 0.0.9, layout 0)"
     with pytest.raises(records.OtherVersionError) as problem:
         records.require_result(tmp_path)
     assert str(problem.value) == f"{tmp_path / records.RESULT_FILE}: {message}. Repeat the command that started the run"

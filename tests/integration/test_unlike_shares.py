@@ -61,7 +61,7 @@ def test_different_shares_are_reported_and_not_compared(out, tmp_path, capsys):
     own = [preset(tmp_path), f"paths.output_dir={out}"]
     assert main(["check", "experiment=own", *own, "--quick"]) == 2
     key = "partition.transfer"
-    assert f"jobs of mnist hold out different shares: {key} is null and 0.2; {key}=0.2 makes them" in shown(capsys)
+    assert f"jobs of task mnist hold out different shares: {key} is null and 0.2; use {key}=0.2 to" in shown(capsys)
     run_all(own)
     told = "different numbers of examples of task mnist: fedavg 60; never 48."
     assert main(["experiment=own", *own]) == 0 and f"Methods train on {told}" in shown(capsys)

@@ -1,1 +1,1 @@
-"""The verbs of ``knot-runner VERB``. Each verb is a function that returns the exit code."""
+"""The verbs of the command line. Each verb is a function that returns the exit code."""

@@ -1,4 +1,4 @@
-"""``check``: lists a command's jobs, their state, problems and recorded times, without running anything."""
+"""``knot-runner check``: lists the jobs of a command with their states, problems and expected time. No job is run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, the preview of missing jobs, and their expected time. Return 2 if the sweep would stop."""
+    """Print the jobs of a command. For the unfinished jobs, also print a preview and the expected time.
+
+    Returns:
+        The exit code. It is 2 if an error would stop the command, or if jobs on the same task withhold different shares
+        of the training examples. Otherwise, it is 0.
+    """
     jobs, commands = compose_all([*options.flags, *options.words])
     unlike = []
     for command in commands:
@@ -78,7 +83,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
     lines = []
     for (task, *_), configs in groups.items():
         shares = unlike_shares(configs)
-        line = f"jobs of {task} hold out different shares: {shares}, or allow it with report.unlike=REASON"
+        line = f"jobs of task {task} hold out different shares: {shares}, or report.unlike=REASON to allow this"
         if shares and line not in lines:
             lines.append(line)
     return lines

@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    """Compare the runs below ``paths.output_dir`` that pass the filters. Raises :class:`UserError`."""
+    """Print and export a comparison of the runs that pass the filters. Raises :class:`UserError`."""
     files = [Path(name).expanduser() for name in key_names(options.export)]
     for file in files:
         form_of(file)  # before anything is read
@@ -30,7 +30,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def answer_of(options: argparse.Namespace) -> ResultTable:
-    """Return the comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
+    """Return the table that compares runs as ``options`` request. Raises :class:`UserError`."""
     if options.over and not options.best:
         raise UserError("requires --best=MEASURE", "--over")
     by = options.by
@@ -47,7 +47,10 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
-    """Return paths.output_dir, the filters and paths.data_dir from ``words``. Raises :class:`UserError`."""
+    """Return the output folder, the filters, and the data folder that ``words`` contain. Raises :class:`UserError`.
+
+    Without a data folder, the last item is None.
+    """
     out = "outputs"
     data = None
     filters = []

@@ -1,4 +1,4 @@
-"""``knot-runner data``: lists present and missing data sets with their sources, and downloads missing files."""
+"""``knot-runner data``: lists the data sets, their state and their sources, and downloads missing files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SAID = {"same": "found, as published", "absent": "absent", "unknown": "found", "
 
 
 def data_command(options: argparse.Namespace) -> int:
-    """Print a table of all data sets, or the details of the named ones. With ``--fetch``, download missing files.
+    """Print a table of all data sets, or the details of the named data sets.
 
-    The exit code is 1 if a download failed.
+    With ``--fetch``, download missing files instead. The exit code is 1 if a download failed.
     """
     names, keys = names_and_keys(options.words, (_KEY,))
     root = None

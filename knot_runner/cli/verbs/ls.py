@@ -1,7 +1,4 @@
-"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, including the user's files.
-
-Descriptions are read from the first lines of the YAML files, so that the command is fast.
-"""
+"""``knot-runner ls``: lists the config groups, or the choices of the given groups, including the user's files."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from knot_runner.util.errors import UserError, counted, nearest
 
 
 def ls_command(options: argparse.Namespace) -> int:
-    """Print one line per group, or the choices of the given groups with descriptions. Raises :class:`UserError`."""
+    """Print all groups, or the choices of the given groups with their descriptions. Raises :class:`UserError`."""
     folder = read_flags(options.flags).config_dir
     for word in options.words:
         if word not in GROUPS:
@@ -73,7 +70,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def hidden(config_dir: str | None) -> list[Path]:
-    """Return the files of ``config_dir`` that are ignored because the package has files with the same names."""
+    """Return the files in ``config_dir`` that are ignored because the package has files of the same name."""
     if not config_dir:
         return []
     paths = []
@@ -85,9 +82,9 @@ def hidden(config_dir: str | None) -> list[Path]:
 
 
 def algorithm_of(path: Path) -> str:
-    """Return the value of ``algorithm`` in the YAML file of a method, or in the files that its ``defaults`` list.
+    """Return the value of ``algorithm`` in the YAML file of a method, or in a file that its ``defaults`` name.
 
-    The result is "" if no file sets ``algorithm`` or the file cannot be read.
+    The result is "" if no file sets ``algorithm``, or a file cannot be read.
     """
     with contextlib.suppress(*UNREADABLE):
         content = _loaded(path)
@@ -105,7 +102,7 @@ def algorithm_of(path: Path) -> str:
 
 
 def describe_yaml(path: Path) -> str:
-    """Return the description in a YAML file; for a preset, the number of jobs is added."""
+    """Return the description of a YAML file, read from its first comment. For a preset, the number of jobs is added."""
     try:
         text = headline(path)
         sweep = {}

@@ -1,4 +1,4 @@
-"""``knot-runner plot``: figures of presets, partitions and any runs; ``knot-runner confusion``: confusion matrices."""
+"""``knot-runner plot``: draws figures of presets, partitions and runs. ``confusion``: shows a confusion matrix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ OF_RUNS = ("x", "y", "by", "row", "col", "mark", "smooth", "out")
 
 
 def plot_command(options: argparse.Namespace) -> int:
-    """Draw the figure and print the plotted numbers; trains nothing. Raises :class:`UserError`."""
+    """Draw the figures that ``options`` request, and print the plotted numbers. No job is run.
+
+    Raises:
+        UserError: An option is wrong, or there is nothing to draw.
+    """
     width = None
     if options.width:
         width = parse_width(options.width)
@@ -74,7 +78,7 @@ def _plot_runs(words: Sequence[str], out: str = "", **request: Any) -> None:
 
 
 def confusion_command(options: argparse.Namespace) -> int:
-    """Print the confusion matrix of a run, and draw it with ``--out``. Raises :class:`UserError`."""
+    """Print the confusion matrix of a run. With ``--out``, also draw it. Raises :class:`UserError`."""
     if options.out:
         _format_of(options.out)  # before anything is read
     words = list(options.words)

@@ -1,7 +1,6 @@
 """Verbs for presets: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
 
-``claims`` judges the claims of the paper, and ``table`` shows our numbers next to the published numbers. Both verbs
-read only the records of runs. This module also composes the preset for ``plot``, ``report`` and ``reproduce``.
+``claims`` judges the claims of the paper, and ``table`` shows our numbers next to the published numbers. No job is run.
 """
 
 from __future__ import annotations
@@ -25,7 +24,13 @@ SEEDS_KEY = "report.seeds"
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset with its jobs; ``command``: the command line that runs the jobs."""
+    """A preset with its jobs.
+
+    Attributes:
+        name: Name of the preset.
+        jobs: The jobs.
+        command: Command line that runs the jobs.
+    """
 
     name: str
     jobs: list[ComposedJob]
@@ -33,7 +38,7 @@ class Preset:
 
     @property
     def spec(self) -> Config:
-        """Return the preset's ``report:`` section, which defines its output."""
+        """Return the section ``report:`` of the preset. It defines the tables, figures and claims."""
         return self.jobs[0].settings.report or {}
 
     @property
@@ -43,7 +48,11 @@ class Preset:
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
-    """Return the preset that a command line ``knot-runner VERB PRESET`` names, with its overrides."""
+    """Return the composed preset of the command line ``knot-runner VERB PRESET [KEY=VALUE ...]``.
+
+    Raises:
+        UserError: The preset is unknown, or an override is wrong.
+    """
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
@@ -52,7 +61,15 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
 
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
-    """Return the preset ``name``, composed with ``arguments`` (flags and overrides). Raises :class:`UserError`."""
+    """Compose and return a preset.
+
+    Args:
+        name: Name of the preset.
+        arguments: Flags and overrides.
+
+    Raises:
+        UserError: The preset is unknown, or an argument is wrong.
+    """
     from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
     from knot_runner.composing.hydra_compose import read_flags
@@ -82,7 +99,8 @@ def table_command(options: argparse.Namespace) -> int:
 def claims_command(options: argparse.Namespace) -> int:
     """Print the verdicts on the preset's claims and write them below ``<out>/claims``.
 
-    Raises :class:`UserError`, also for a preset without claims or without finished runs.
+    Raises:
+        UserError: The preset has no claims, or no run is finished.
     """
     preset = typed_preset(options, "claims")
     from knot_runner.cli.show import folder_for, references, verdicts_of

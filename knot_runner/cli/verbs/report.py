@@ -1,4 +1,4 @@
-"""``knot-runner report PRESET [overrides]``: writes an HTML page of a preset's results from its records."""
+"""``knot-runner report PRESET``: writes the results of a preset as an HTML page. No job is run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knot_runner.util.errors import counted
 
 
 def report_command(options: argparse.Namespace) -> int:
-    """Write ``<out>/reports/<preset>.html``; print its path and the runs it uses.
+    """Write the page ``<out>/reports/<preset>.html``. Print the path and the number of runs in each state.
 
     Raises:
         UserError: The preset has no finished run.

@@ -1,4 +1,4 @@
-"""``knot-runner reproduce``: runs presets within a time limit, those that decide the most claims per minute first."""
+"""``knot-runner reproduce``: runs presets within a time limit. Those with the most claims per minute come first."""
 
 from __future__ import annotations
 
@@ -37,9 +37,13 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset that can be reproduced; ``words``: further overrides for the preset's command.
+    """A preset in a file ``reproduce.yaml``.
 
-    ``runs``: the number of the preset's runs; ``minutes``: the recorded total time of these runs, None if unknown.
+    Attributes:
+        preset: Name of the preset.
+        words: Further overrides for the preset's command.
+        runs: Number of runs of the preset.
+        minutes: Recorded total time of these runs in minutes; None if unknown.
     """
 
     preset: str
@@ -57,9 +61,13 @@ class PresetList:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A composed preset to reproduce.
+    """A composed preset that ``knot-runner reproduce`` may run.
 
-    ``words``: flags and overrides of the preset's command; ``named``: whether the user named the preset.
+    Attributes:
+        listed: The entry of the preset in ``reproduce.yaml``.
+        preset: The composed preset.
+        words: Flags and overrides of the preset's command.
+        named: Whether the user named the preset on the command line.
     """
 
     listed: ListedPreset
@@ -69,12 +77,12 @@ class Candidate:
 
     @functools.cached_property
     def folders(self) -> dict[Path, int]:
-        """Return a dict from the folder of each run to the run's seed. Jobs that are the same run count once."""
+        """Return a dict from the folder of each run to the seed of the run."""
         return {job.folder: job.settings.seed for job in self.preset.jobs}
 
     @functools.cached_property
     def claims(self) -> int:
-        """Return the number of claims about the candidate's runs."""
+        """Return the number of claims that depend on the candidate's runs."""
         return len(self.verdicts())
 
     def left(self) -> int:
@@ -82,14 +90,14 @@ class Candidate:
         return sum(read_result(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float:
-        """Return the estimated minutes for the missing runs on two CPU cores; infinite without a recorded time."""
+        """Return the estimated time of the missing runs on two CPU cores, in minutes; infinite if it is unknown."""
         minutes = self.listed.minutes
         if minutes is None:
             return math.inf
         return minutes * self.left() / self.listed.runs
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdicts on the claims about the candidate's runs. Raises :class:`UserError`."""
+        """Return the verdicts on the claims that depend on the candidate's runs. Raises :class:`UserError`."""
         from knot_runner.cli.show import verdicts_of
 
         if not self.preset.spec.get("claims"):
@@ -98,7 +106,14 @@ class Candidate:
 
 
 def reproduce_command(options: argparse.Namespace) -> int:
-    """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
+    """Run the presets that fit into the time limit, then print and write the table of their claims.
+
+    Returns:
+        The exit code: 1 if a preset failed, otherwise 0.
+
+    Raises:
+        UserError: No preset can be composed, or the output folder is not writable.
+    """
     end = time.monotonic() + 3600 * options.hours
     names = []
     typed = list(options.flags)
@@ -121,10 +136,12 @@ def reproduce_command(options: argparse.Namespace) -> int:
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
-    """Return the presets of ``reproduce.yaml`` and of the papers' files of that name.
+    """Return the presets listed in ``conf/reproduce.yaml`` and in the ``reproduce.yaml`` of each paper.
 
-    If ``config_dir`` has a ``reproduce.yaml``, return only its presets. Raises :class:`UserError` naming the file and
-    the invalid key.
+    If ``config_dir`` has a ``reproduce.yaml``, return only the presets in that file.
+
+    Raises:
+        UserError: A file cannot be read, or a key is invalid. The message names the file and the key.
     """
     paths = [Path(config_dir or config_folder(), LIST_FILE)]
     if config_dir is None or not paths[0].exists():
@@ -160,10 +177,15 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
 
 
 def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candidate:
-    """Return the preset ``listed`` with the options and overrides ``typed``.
+    """Compose a preset and return it as a candidate.
 
-    If a word in ``typed`` has the same key as a word of ``listed``, the typed word is used. Raises :class:`UserError`
-    for words that conflict.
+    Args:
+        listed: The entry of the preset in ``reproduce.yaml``.
+        typed: Flags and overrides that the user typed. They replace overrides of the same key in ``listed.words``.
+        named: Whether the user named the preset.
+
+    Raises:
+        UserError: The preset cannot be composed with these flags and overrides.
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*typed, *(word for word in listed.words if word.partition("=")[0] not in keys)]
@@ -171,7 +193,10 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return ``candidates`` sorted by claims per minute of missing runs, largest first; unknown times come last."""
+    """Sort candidates by the number of claims per minute of missing runs, largest first.
+
+    Candidates without a recorded time come last.
+    """
     return sorted(candidates, key=lambda candidate: -candidate.claims / max(candidate.minutes_left(), 0.01))
 
 
@@ -187,7 +212,7 @@ def _execute(candidate: Candidate, end: float) -> str:
         takes = "an unknown time"
         if math.isfinite(minutes):
             takes = f"about {minutes:.3g} minutes"
-        return f"skipped, since it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
+        return f"skipped, since it takes {takes}, but only {max(seconds, 0) / 60:.3g} minutes are left"
     LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
     code = run_for(command, candidate.preset.out / "reproduced" / f"{candidate.preset.name}.txt", seconds)
@@ -199,10 +224,12 @@ def _execute(candidate: Candidate, end: float) -> str:
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
-    """Run ``command`` with its output in the file ``printed`` and return the exit code.
+    """Run ``command`` for at most the given time, and return its exit code; None if the time was not enough.
 
-    The result is None if the command was ended by SIGTERM after ``seconds``. A signal that ends this process also ends
-    the command.
+    Args:
+        command: The command and its arguments.
+        printed: File to which the standard output of the command is written.
+        seconds: Time limit. When it is over, the command is ended by SIGTERM.
     """
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -1,4 +1,4 @@
-"""``knot-runner bundle RUN...`` packs finished runs into one archive for others to verify."""
+"""``knot-runner bundle RUN ...``: packs finished runs into one archive, which others can verify."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ ENDINGS = (".tar.gz", ".tgz")
 
 
 def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
-    """Return the named runs (at least one) and the values of the ``known`` keys. Raises :class:`UserError`."""
+    """Split ``options.words`` into the names of runs and a dict of the ``KEY=VALUE`` words.
+
+    Raises:
+        UserError: No run is named, or a key is not in ``known``.
+    """
     runs, keys = names_and_keys(options.words, known)
     if not runs:
         raise UserError("expected the folder or the run id of a finished run in paths.output_dir", "RUN")
@@ -24,7 +28,7 @@ def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[
 
 
 def bundle_command(options: argparse.Namespace) -> int:
-    """Write the archive and print its content. Raises :class:`UserError`."""
+    """Pack the named runs into an archive. Print what it contains, and its path. Raises :class:`UserError`."""
     from knot_runner.cli.show import folder_for
 
     names, keys = runs_and_keys(options, ("paths.output_dir",))

@@ -1,4 +1,4 @@
-"""``knot-runner verify BUNDLE``: reruns the runs of a bundle here and compares the results."""
+"""``knot-runner verify BUNDLE``: reruns the runs of a bundle on this machine, and compares the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    """Rerun the runs and print a verdict on each. Raises :class:`UserError`, for example for a damaged bundle."""
+    """Rerun the runs of a bundle, and print a verdict on each run.
+
+    Returns:
+        The exit code: 1 if a result is not the same, 2 if a run could not be rerun, otherwise 0.
+
+    Raises:
+        UserError: An argument is wrong, or the bundle is damaged.
+    """
     names, keys = names_and_keys(options.words, ("paths.data_dir", "paths.output_dir"))
     if len(names) != 1:
         raise UserError("expected one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
@@ -82,7 +89,7 @@ def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment
     if problem := settings_problem(run):
         lines.append(problem)
     if rounds is not None and (why := whole_because(job)):
-        lines.append(f"is rerun completely, since it {why}")
+        lines.append(f"the whole run is rerun, since it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, environment, cut)

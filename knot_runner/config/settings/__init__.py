@@ -1,5 +1,5 @@
-"""Settings: one dataclass per config group, built from the composed YAML with all checks of ``config/strict.py``.
+"""Settings of runs, with one dataclass per config group.
 
-Start with ``run.py``, which has the settings of a whole run. ``text_tasks.py`` and ``image_tasks.py`` define tasks,
-``methods/`` defines methods, and ``checks.py`` checks that tasks, methods and other groups fit together.
+``run.py`` has the settings of a whole run. ``text_tasks.py`` and ``image_tasks.py`` define tasks, and ``methods/``
+defines methods. ``checks.py`` checks that the chosen task, method and other groups fit together.
 """

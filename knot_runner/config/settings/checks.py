@@ -1,7 +1,4 @@
-"""Checks that the groups of a composed config fit together, and checks of a federated run's settings.
-
-The federated checks (``Family.check``) also build nested settings, such as those of models that a method names.
-"""
+"""Checks that the groups of a composed config fit together, and that the settings of a federated run are valid."""
 
 from __future__ import annotations
 
@@ -31,31 +28,38 @@ BLOCK = "for_"
 VARIANT = "on_"
 #: Block of a file of ``training`` -> the methods that it is for.
 BLOCKS = {
-    "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning", "for_central": "distillation by terms",
+    "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning", "for_central": "methods such as kd",
 }  # fmt: skip
 #: Block of a file of ``training`` that applies to methods without training.
 IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the choice of ``group`` in a composed ``config`` as typed on the command line, such as ``task=sa``.
-
-    A partition is named by its kind.
-    """
+    """Return the override for the choice of ``group`` in a composed ``config``, such as ``task=sa``."""
     return f"{group}={config[group].get('kind' if group == 'partition' else 'name')}"
 
 
 def require_group(config: Config, group: str) -> None:
-    """Raise :class:`UserError` unless ``config`` has ``group``."""
+    """Check that the composed ``config`` sets ``group``.
+
+    Raises:
+        UserError: The group is not set.
+    """
     if not isinstance(config.get(group), dict):
         raise UserError(f"required, but not set. Use {group}=NAME ('knot-runner ls {group}' lists the names)", group)
 
 
 def check_fit(config: Config, family: Family, task_kind: str) -> None:
-    """Check that task, method, model, training and partition fit the ``family`` of the method.
+    """Check that the groups of a composed ``config`` fit together.
+
+    Args:
+        config: The composed config.
+        family: Family of the method.
+        task_kind: Kind of the task.
 
     Raises:
-        Misfit: One of these groups does not fit.
+        Misfit: Two groups do not fit together.
+        UserError: A required group is not set.
     """
     task = choice(config, "task")
     method = choice(config, "method")
@@ -81,7 +85,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     kind = str(config["model"].get("kind"))
     if kind in MODEL_SETTINGS and on_images != (kind in NETWORK_SETTINGS):
         names = [name for name in choices("model") if name.startswith("bert") != on_images]
-        hint = f"Use model={' or '.join(names[:4])} ('knot-runner ls model' shows all)"
+        hint = f"Use model={' or '.join(names[:4])} ('knot-runner ls model' lists all)"
         raise Misfit(choice(config, "model"), task, f"the model reads {'texts' if on_images else 'images'}", hint)
     if not on_images and not family.trains:  # the parties are clients or whole data sets
         return
@@ -103,7 +107,10 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
 
 def is_idle(training: Config) -> bool:
-    """Return whether ``training`` has a block for methods without training, and sets no value outside of blocks."""
+    """Return whether the composed group ``training`` suits a method that trains no model.
+
+    Such a group has the block ``for_nothing``, and has no values outside of its blocks ``for_KIND``.
+    """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
@@ -144,13 +151,17 @@ def _check_shares(given: Config, method: str, family: Family, on_images: bool) -
 
 
 def training_values(config: Config, kind: str) -> Config:
-    """Return the values of the composed ``training`` for a ``kind`` of training: rounds, stages or central.
+    """Return the values of the composed group ``training`` for one kind of training.
 
-    The values come from the block ``for_KIND``. Values outside of blocks, set by a user or a preset, override them. In
-    a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
+    The values come from the group's block ``for_KIND``. A block ``on_NAME`` inside it overrides them if NAME is the
+    kind of task, the task or the algorithm. Values that a user or a preset sets outside of blocks override both.
+
+    Args:
+        config: The composed config.
+        kind: "rounds", "stages" or "central".
 
     Raises:
-        Misfit: The file of ``training`` has blocks, but no block applies.
+        Misfit: The group has blocks, but no block for this kind of training, task and algorithm.
     """
     training = config["training"]
     task = config["task"]
@@ -200,7 +211,11 @@ def _merged(values: Config, over: Config) -> Config:
 
 
 def check_federated_method(settings: Settings) -> None:
-    """Check the clients' architectures, the server's loss terms and personalization. Raises :class:`UserError`."""
+    """Check the method's settings in a federated run, and build the settings of the models in ``method.models``.
+
+    Raises:
+        UserError: A setting is invalid.
+    """
     method = settings.method
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
@@ -238,7 +253,7 @@ def _check_architectures(method: FederatedSettings, settings: Settings) -> None:
                 f"{spec.name} has weights={spec.weights}, but is trained from scratch. Use weights=scratch", where
             )
     if isinstance(method, FedGenSettings) and getattr(settings.model, "output", "logits") == "softmax":
-        why = "model.output=softmax has no logits, which the generator needs"
+        why = "the generator needs logits, but model.output=softmax has none"
         raise settings.misfit("method", "model", why, "Use model.output=logits")
 
 
@@ -250,7 +265,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     if method.personalization is None:
         return
     if getattr(settings.training, "stop_at_target", False):
-        problem = "not supported with personalization, which starts from the model of the last round. Use false"
+        problem = "not supported with personalization, which starts after all training.rounds. Use false"
         raise UserError(problem, "training.stop_at_target")
     if getattr(method.personalization, "shares_models", False) and architecture_settings(method):
         problem = f"{method.personalization.kind} averages the clients' models, but method.models have different"
@@ -258,10 +273,16 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
 
 
 def named_model(model: Config, where: str, settings: Settings) -> Any:
-    """Return the settings of a model that a method names.
+    """Build the settings of a model that is named in the method's settings.
+
+    Args:
+        model: Plain values of the model's settings.
+        where: Key of the model in error messages.
+        settings: Settings of the run.
 
     Raises:
-        Misfit: The model does not fit the kind of task.
+        Misfit: The model reads texts but the task has images, or the reverse.
+        UserError: A setting of the model is invalid.
     """
     kind = model["kind"]
     if settings.on_images != (kind in NETWORK_SETTINGS):
@@ -274,13 +295,20 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
 
 
 def check_code(model: object, plugins: Sequence[str]) -> None:
-    """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``.
+    """Check that the code of a custom model is in one of ``plugins``. A model of another kind always passes.
 
-    Only plug-ins may run code.
+    Args:
+        model: Settings of the model.
+        plugins: Names of modules, or paths of files.
+
+    Raises:
+        UserError: The code is in no plug-in.
     """
     if not isinstance(model, CustomSettings):
         return
     named = [Path(plugin.removesuffix(".py")).name for plugin in plugins]
     module = model.target.partition(":")[0]
     if module not in named:
-        raise UserError(f"module {module} is not in plugins, so its code is not run. Add it to plugins", "model.target")
+        raise UserError(
+            f"module {module!r} is not in plugins, so its code is not run. Add the module to plugins", "model.target"
+        )

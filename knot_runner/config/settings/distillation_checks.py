@@ -1,4 +1,4 @@
-"""Checks of a distillation's settings (``Family.check``). The checks also build the settings of teachers."""
+"""Checks of the settings of distillation methods."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 
 def check_parties_method(settings: Settings) -> None:
-    """Check the roles of the data sets. Raises :class:`UserError`."""
+    """Check that a text task has one data set with ``role=global`` and one with ``role=transfer``.
+
+    Raises:
+        UserError: A role is missing, or several data sets have it.
+    """
     if not isinstance(settings.task, TaskSettings):
         return
     roles = [data.role for data in settings.task.datasets.values()]
     for role in ("global", "transfer"):
         count = roles.count(role)
         if count != 1:
-            why = f"the method needs one data set with role={role}, but {count} have this role"
+            why = f"the method needs exactly one data set with role={role}, but {count} have this role"
             raise settings.misfit("method", "task", why, "Set task.datasets.NAME.role")
 
 
@@ -67,9 +71,10 @@ def _check_synthesis(settings: Settings) -> None:
 
 
 def check_distill_method(settings: Settings) -> None:
-    """Check a distillation's schedule, terms and the student's images, and build the settings of its teachers.
+    """Check the settings of ``method=distill``, and build the settings of the teachers' models.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: A setting is invalid.
     """
     method = settings.method
     schedule = settings.method.schedule
@@ -100,7 +105,7 @@ def _check_maps(settings: Settings) -> None:
         if isinstance(model, RunTeacher):
             model = model.model
         if isinstance(model, ModelSettings | MlpSettings):
-            why = f"method.terms.at compares feature maps of convolutions, which {model.name} does not have"
+            why = f"method.terms.at compares convolutional feature maps, but {model.name} has none"
             raise Misfit(f"method={method.name}", f"model={model.name}", why)
 
 

@@ -1,8 +1,7 @@
-"""Families of methods: the registration of each kind of run.
+"""The tables of method families and of kinds of tasks. A plug-in adds a family with :func:`register`.
 
-A family gives its modules as strings (``package.module:function``), so that composition imports neither torch nor
-reports. :func:`load` imports a module when it is needed. The dataclasses of settings are separate from the algorithms
-for the same reason. A plug-in registers a custom family with :func:`register`.
+A family names its functions by strings (``package.module:function``). A function is imported when it is called, so that
+composing a run imports neither torch nor the code of reports.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from knot_runner.config.settings.text_tasks import TaskSettings
 
 @dataclass(frozen=True)
 class Family:
-    """A family of methods."""
+    """A family of methods with the same pipeline and the same class of results, such as the federated methods."""
 
     #: ``kind`` in ``result.json``
     name: str
@@ -63,7 +62,7 @@ class Family:
 
 @dataclass(frozen=True)
 class TaskKind:
-    """A kind of task."""
+    """A kind of task, such as image tasks."""
 
     settings: type
     #: a method that supports the task, for messages
@@ -91,19 +90,26 @@ METHOD_SETTINGS: Table[Any] = Table("METHOD_SETTINGS", {}, papers="settings")
 
 
 def register(family: Family) -> Family:
-    """Add ``family`` and the settings of its algorithms. Raises :class:`UserError` for a name that is already used."""
+    """Add ``family`` and the settings classes of its algorithms to the tables, and return ``family``.
+
+    Raises:
+        UserError: The family or an algorithm has a name that is already used.
+    """
     FAMILIES[family.name] = family
     METHOD_SETTINGS.update(family.settings)
     return family
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of a method's settings ``config``."""
+    """Return the family of the method with the settings ``config``."""
     return family_of_algorithm(config.algorithm)
 
 
 def family_of_algorithm(algorithm: str) -> Family:
-    """Return the family of ``algorithm``. An unknown algorithm counts as a plug-in's federated algorithm."""
+    """Return the family to which ``algorithm`` belongs.
+
+    An algorithm that no family lists, such as the algorithm of a plug-in, belongs to the family "federated".
+    """
     if algorithm in METHOD_SETTINGS:  # this also registers the papers' families
         family: Family
         for family in FAMILIES.data.values():
@@ -113,9 +119,9 @@ def family_of_algorithm(algorithm: str) -> Family:
 
 
 def other_owners(key: str, algorithm: str) -> str:
-    """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` lacks.
+    """Return an error text for a setting ``method.KEY`` that ``algorithm`` does not have.
 
-    The text lists the algorithms with this setting. The result is "" if no algorithm has the setting.
+    The text lists the algorithms that have this setting; it is "" if there are none.
     """
     owners = [name for name, settings in METHOD_SETTINGS.items() if key in settings.__dataclass_fields__]
     if owners:
@@ -124,7 +130,7 @@ def other_owners(key: str, algorithm: str) -> str:
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:
-    """Import ``package.module:function`` and call it."""
+    """Import the function ``name``, given as ``package.module:function``; call it and return the result."""
     return load(name)(*arguments, **options)
 
 

@@ -1,4 +1,4 @@
-"""Settings of a simulated fleet: availability and speed of the clients, and how long the server waits."""
+"""Settings of a simulated fleet: availability and speed of the clients, and the server's time limits."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ LogDeviation = Annotated[float, AtMost(20), at_least(0, " (0: all clients are eq
 
 @dataclass
 class ComputeSettings:
-    """Lognormal training time."""
+    """Lognormal training times of clients."""
 
     #: median seconds per training example
     median: Positive
-    #: standard deviation of the logarithm over clients
+    #: standard deviation of the log time over clients
     sigma: LogDeviation
 
 
 @dataclass
 class NetworkSettings:
-    """Lognormal network speed; one factor per client scales both directions."""
+    """Lognormal network speeds. One factor per client scales download and upload."""
 
     #: median download speed in Mbit/s
     down: Positive
     #: median upload speed in Mbit/s
     up: Positive
-    #: standard deviation of the logarithm over clients
+    #: standard deviation of the log speed over clients
     sigma: LogDeviation
 
 
@@ -51,7 +51,7 @@ class AvailabilitySettings:
 
 @dataclass(kw_only=True)
 class FleetSettings:
-    """Simulated clients on a virtual clock."""
+    """Simulated client availability and speed, on a virtual clock."""
 
     name: str
     #: synchronous rounds, or a server step per ``buffer`` updates (FedBuff)
@@ -78,16 +78,20 @@ class FleetSettings:
             require(self.deadline is None, "deadline", "supported only with mode=sync. Use null")
             require(self.late == "drop", "late", "'partial' requires mode=sync. Use 'drop'")
         else:
-            require(self.buffer is None, "buffer", f"supported only with mode=async, got {self.buffer}. Use null")
+            require(self.buffer is None, "buffer", "supported only with mode=async. Use null")
             in_time = self.late == "drop" or self.deadline is not None
             require(in_time, "deadline", "required by late=partial, but not set")
 
     def check(self, settings: Settings) -> None:
-        """Raise :class:`UserError` if the method does not support the fleet."""
+        """Check that the method in ``settings`` supports this fleet.
+
+        Raises:
+            UserError: The method does not support the fleet.
+        """
         method = settings.method
         if not isinstance(method, FederatedSettings):
             why = "the method has no clients that train in rounds"
             raise settings.misfit("fleet", "method", why, "Use fleet=none")
         if self.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
-            why = "method.final_head_epochs needs a final round with all clients, which fleet.mode=async lacks"
+            why = "method.final_head_epochs needs a final round of all clients, but fleet.mode=async has none"
             raise settings.misfit("fleet", "method", why, "Use method.final_head_epochs=0")

@@ -1,4 +1,4 @@
-"""Settings of model, training, hardware, paths and tracker: one dataclass per config group."""
+"""Settings of BERT models, training stages, hardware, paths, additional evaluation and trackers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MODEL_SETTINGS: SettingsClasses = {**NETWORK_SETTINGS, "bert": ModelSettings}
 
 @dataclass(kw_only=True)
 class StageSettings:
-    """One training stage."""
+    """One stage of a distillation."""
 
     #: number of epochs
     epochs: Steps
@@ -104,7 +104,7 @@ class StageSettings:
 
 @dataclass
 class CentralTraining:
-    """Stages of a distillation on one pool of examples."""
+    """Training stages of a distillation with centralized examples."""
 
     name: str
     #: training of local models or teachers
@@ -115,7 +115,7 @@ class CentralTraining:
 
 @dataclass
 class TrainingSettings(CentralTraining):
-    """Stages of a distillation between parties."""
+    """Training stages of a distillation between parties."""
 
     #: training of the global model on the server's data
     pretrain: StageSettings
@@ -132,8 +132,8 @@ class HardwareSettings:
     threads: Annotated[int, between(1, 1024)]
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
     num_workers: Annotated[int, between(0, 1024, " (0: one per core)")]
-    #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), or
-    #: auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
+    #: engine for clients: loop (reference), lean (CPU processes) or stacked (all clients in one program); auto: lean on
+    #: CPU, stacked on CUDA, loop for text and custom models
     engine: Literal["auto", "loop", "lean", "stacked"]
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
@@ -169,7 +169,7 @@ class PathSettings:
 
 @dataclass
 class EvaluateSettings:
-    """Additional evaluation."""
+    """Additional evaluation after training."""
 
     #: end: evaluate every client model on every client's test examples after the last round
     matrix: Literal["end"] | None = None

@@ -34,10 +34,9 @@ UNLABELED = -1
 class ImageFiles:
     """Images on disk, relative to ``paths.data_dir``.
 
-    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (batches or archives), ``idx`` (images and labels),
-    ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip). ``gld23k``: CSV of user_id, image_id,
-    class; images in ``../images``. ``files``: unlabeled images for ``transfer``. A plug-in can add a reader for another
-    format.
+    ``leaf``: JSON files or their folders. ``cifar``: batches or archives. ``idx``: images and labels. ``usps``:
+    zip.train, zip.test. ``folders``: one folder per class, or a zip. ``gld23k``: CSV of user_id, image_id, class;
+    images in ``../images``. ``files``: unlabeled images for ``transfer``. Plug-ins can add formats.
     """
 
     #: file format
@@ -69,16 +68,18 @@ class ImageHub:
 
 
 def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
-    """Check that ``shape`` is valid, and that every channel has a mean and a standard deviation."""
+    """Check that ``shape`` has three positive sizes, and that each channel has a ``mean`` and a positive ``std``."""
     require(len(shape) == 3 and min(shape) >= 1, "shape", f"expected [channels, height, width], got {shape}")
     for key, values in (("mean", mean), ("std", std)):
-        require(len(values) == shape[0], key, f"expected one value per channel ({shape[0]}), got {len(values)}")
+        require(
+            len(values) == shape[0], key, f"expected one value per channel (channels: {shape[0]}), got {len(values)}"
+        )
     require(min(std) > 0, "std", f"expected numbers above 0, got {std}")
 
 
 @dataclass
 class ImageTaskSettings:
-    """An image task."""
+    """An image task: classes, shape and sources of images."""
 
     name: str
     kind: Literal["images"]
@@ -113,7 +114,7 @@ class ImageTaskSettings:
 
     @property
     def on_tree(self) -> bool:
-        """Return whether the classes are the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
+        """Return whether class distances come from a tree of classes instead of ``coordinates``."""
         return self.geometry != "given" or self.coordinates is None
 
     def __post_init__(self) -> None:
@@ -133,15 +134,19 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """Return the message ``line`` with keys of ``task`` replaced by the same keys of ``transfer``."""
+    """Return the message ``line`` with ``task.`` replaced by ``transfer.`` in keys such as ``task.local``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 
 def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
-    """Check that ``images``, a transfer set, are not the images of ``task``.
+    """Check that a transfer set is not the data set of the task.
+
+    Args:
+        images: Settings of the transfer set.
+        task: Settings of the task.
 
     Raises:
-        UserError: The transfer set and the task have the same images.
+        UserError: The transfer set and the task use the same hub repository or the same local file.
     """
     same = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
     if images.local is not None and task.local is not None:

@@ -1,4 +1,4 @@
-"""Settings of the image models, one dataclass per ``model.kind``. Input shape and classes come from the task."""
+"""Settings of the image models, with one dataclass per ``model.kind``. Input shape and classes come from the task."""
 
 from __future__ import annotations
 
@@ -74,7 +74,11 @@ class CnnSettings(ImageModel):
     output: Output
 
     def __post_init__(self) -> None:
-        require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use the model kind 'mlp'")
+        require(
+            len(self.convs) >= 1,
+            "convs",
+            "expected at least one convolution. For a model without convolutions, use the kind 'mlp'",
+        )
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
@@ -93,7 +97,7 @@ class ResnetSettings(ImageModel):
     width: Channels
     #: 3x3 convolution (cifar), or 7x7 with stride 2 and max-pooling (imagenet)
     stem: Literal["cifar", "imagenet"]
-    #: batch normalization, or group normalization
+    #: batch or group normalization
     norm: Norm
     #: groups for norm=group
     groups: Channels
@@ -111,34 +115,31 @@ class WrnSettings(ImageModel):
     depth: Depth
     #: width multiplier
     widen: Channels
-    #: batch normalization, or group normalization
+    #: batch or group normalization
     norm: Norm
     #: groups for norm=group
     groups: Channels
 
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
-        require(fits, "depth", f"expected 6n + 4, such as 10, 16, 22, 28 or 40, got {self.depth}")
-        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the number of channels of the first convolution")
+        require(fits, "depth", f"expected 6n + 4 with n >= 1, such as 10, 16, 22, 28 or 40, got {self.depth}")
+        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH} (the number of channels of the first convolution)")
 
     @property
     def blocks(self) -> list[int]:
-        """Return the number of blocks per stage, as for a ResNet. Each block has two convolutions."""
+        """Return a list with the number of blocks in each stage. A block has two convolutions."""
         return [(self.depth - 4) // 6] * 3
 
 
 @dataclass
 class VggSettings(ImageModel):
-    """A VGG without hidden layers, as in RepDistiller for CIFAR.
-
-    3x3 convolutions with normalization and ReLU, global pooling, head.
-    """
+    """A VGG as in RepDistiller for CIFAR: 3x3 convolutions with normalization and ReLU, global pooling, head."""
 
     #: channels of the convolutions in each stage
     stages: list[list[Channels]]
     #: number of stages, from the first, followed by 2x2 max-pooling
     pools: Depth
-    #: batch normalization, or group normalization
+    #: batch or group normalization
     norm: Norm
     #: groups for norm=group
     groups: Channels
@@ -147,7 +148,7 @@ class VggSettings(ImageModel):
         require(all([self.stages, *self.stages]), "stages", f"a stage has no convolutions: {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
-        _require_groups(self, itertools.chain(*self.stages), "the number of channels of every convolution")
+        _require_groups(self, itertools.chain(*self.stages), "every convolution's number of channels")
 
 
 @dataclass
@@ -158,13 +159,13 @@ class MobilenetSettings(ImageModel):
     width: Annotated[float, AtMost(100), ABOVE_ZERO]
     #: channels of the last convolution
     last: Channels
-    #: batch normalization, or group normalization
+    #: batch or group normalization
     norm: Norm
     #: groups for norm=group
     groups: Channels
 
     def __post_init__(self) -> None:
-        _require_groups(self, [8, self.last], f"both 8 and model.last={self.last}")
+        _require_groups(self, [8, self.last], f"8 (block widths are multiples of 8) and of model.last={self.last}")
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
         fits = self.norm != "group" or narrowest >= 2 * self.groups
@@ -176,7 +177,10 @@ class MobilenetSettings(ImageModel):
         )
 
     def channels(self, count: int) -> int:
-        """Return ``count`` times the width, rounded to a multiple of 8: at least 8, and at most a tenth lower."""
+        """Return ``count * width``, rounded to a multiple of 8.
+
+        The result is at least 8, and at least 90% of the exact product.
+        """
         exact = count * self.width
         rounded = max(8, int(exact + 4) // 8 * 8)
         if rounded < 0.9 * exact:
@@ -185,7 +189,7 @@ class MobilenetSettings(ImageModel):
 
     @property
     def blocks(self) -> list[int]:
-        """Return the number of blocks of every stage."""
+        """Return a list with the number of blocks in each stage."""
         return [count for _, _, count, _ in MOBILENET_STAGES]
 
 

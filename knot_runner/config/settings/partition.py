@@ -1,4 +1,4 @@
-"""Settings of partitions of images over clients: one dataclass per partition, in one table."""
+"""Settings of the partitions that divide examples among clients, with one dataclass per kind of partition."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 
 Alpha = Annotated[
-    float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (for an IID partition, use partition.kind=iid)")
+    float, Holds(lambda value: 0 < value <= 1e6, "a number above 0, up to 1e6 (for IID data, use partition.kind=iid)")
 ]
 
 
 @dataclass
 class Natural:
-    """Clients given by the data set."""
+    """The data set's own clients, such as writers."""
 
     kind: str
     #: user (writer, or text data set), file (images), dialogue (texts), or a name in ``columns.clients`` (texts)
@@ -46,12 +46,12 @@ class _Clients:
 
 @dataclass
 class Iid(_Clients):
-    """Equal random shares."""
+    """Equal random shares of the examples."""
 
 
 @dataclass
 class Dirichlet(_Clients):
-    """Divides each class by Dirichlet proportions (FLex&Chill's public code)."""
+    """Divides each class over clients by Dirichlet proportions (FLex&Chill's public code)."""
 
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
@@ -69,7 +69,7 @@ class DirichletClients(_Clients):
 
 @dataclass
 class Shards(_Clients):
-    """Sorts examples by class and assigns equal shards (McMahan et al. 2017)."""
+    """Sorts examples by class and assigns equal shards to clients (McMahan et al. 2017)."""
 
     #: shards per client
     shards_per_client: Parties
@@ -77,7 +77,7 @@ class Shards(_Clients):
 
 @dataclass
 class Pairs(_Clients):
-    """Planted clusters: each client has one group of classes; each group has at least two clients (FedWaD)."""
+    """Planted clusters (FedWaD). Each client has one group of classes; each group has at least two clients."""
 
     #: class numbers per group; null: pairs of neighboring classes, more per group if there are too few clients
     groups: list[list[int]] | None
@@ -99,9 +99,9 @@ class Pairs(_Clients):
 
 @dataclass
 class Manual(_Clients):
-    """A few neighboring classes per client, with lognormal sizes and class shares (Ditto).
+    """A few neighboring classes per client, with lognormal client sizes and class shares (Ditto).
 
-    Classes that run out are reused.
+    Several clients may have the same example.
     """
 
     #: classes per client; null: 5 (Ditto), or all if there are fewer
@@ -123,7 +123,7 @@ class Centralized:
 
 @dataclass
 class PartyShares:
-    """Additional keys for distillation methods."""
+    """Additional keys for distillation methods: shares of examples."""
 
     #: share for the server's global model
     server: Fraction = 0.2
@@ -143,7 +143,7 @@ class PartyShares:
 
 @dataclass
 class HeldOut:
-    """Additional keys for federated methods."""
+    """Additional keys for federated methods: withheld shares, altered clients."""
 
     #: unlabeled share for server distillation, withheld from clients; null: 0.2 if the server distills
     transfer: Fraction | None = None
@@ -151,8 +151,7 @@ class HeldOut:
     valid: Fraction | None = None
     #: share of clients that never train and are evaluated separately
     unseen: Fraction | None = None
-    #: for half of the clients, reverse labels (conflict) or rotate images (shift); noise: random labels for 30% of the
-    #: clients
+    #: reversed labels (conflict) or rotated images (shift) for half of the clients; random labels (noise) for 30%
     alter: Literal["conflict", "shift", "noise"] | None = None
 
 
@@ -167,21 +166,23 @@ PERSONAL_VALID = 0.2
 
 
 def transfer_group(config: Config) -> Config | None:
-    """Return the group ``transfer`` of a composed config, unchecked.
+    """Return the group ``transfer`` of a composed ``config``; None for ``transfer=none``.
 
-    The group describes another data set as the transfer set. The result is None if the group is missing or empty
-    (``transfer=none``).
+    This group selects a separate data set as the transfer set.
     """
     return config.get("transfer") or None
 
 
 def given_shares(partition: Config, keys: Iterable[str] = SHARE_KEYS) -> Config:
-    """Return the shares of a composed ``partition`` that are not null."""
+    """Return the entries of a composed ``partition`` that are not null and whose key is in ``keys``."""
     return {key: partition[key] for key in keys if partition.get(key) is not None}
 
 
 def party_shares(config: Config) -> Config:
-    """Return the partition's shares for a composed distillation, unchecked, with defaults in place of null."""
+    """Return the values for :class:`PartyShares` in the composed ``config`` of a distillation.
+
+    Defaults replace null. The values are not checked.
+    """
     defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
         defaults |= {"transfer": None}
@@ -189,9 +190,9 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the default share of images that a composed distillation holds out for validation; None for no share.
+    """Return the default share of images that a distillation uses for validation; None if it needs no validation.
 
-    The share is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
+    The default is 0.1. Validation is needed if a training stage selects its best epoch, or if ``method.bound`` is true.
     """
     method = config["method"]
     training = config["training"]
@@ -211,10 +212,12 @@ def stages_valid(config: Config) -> float | None:
 
 
 def held_out_shares(config: Config) -> Config:
-    """Return the shares of examples that a composed federated run withholds from training, unchecked; {} if none.
+    """Return the values for :class:`HeldOut` in the composed ``config`` of a federated run; {} if there are none.
 
-    ``transfer`` has a default if a server distills, unless the task or the group ``transfer`` has a transfer set.
-    ``valid`` has a default if personalized models are selected or trained on held-out examples.
+    The values are not checked. Two shares have defaults in place of null:
+
+    - ``transfer`` is 0.2 if the server distills. It is left out if there is a separate transfer set.
+    - ``valid`` is 0.2 if the method or its personalization selects or trains models on held-out examples.
     """
     partition = config.get("partition") or {}
     method = config.get("method") or {}
@@ -241,9 +244,13 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Return how the held-out shares of resolved ``configs`` differ, and the overrides that make the shares equal.
+    """Return a text that lists how the withheld shares of training examples differ between runs; "" if they do not.
 
-    The result is "" if the shares are equal. ``free`` lists keys that may differ.
+    The text ends with the overrides that make the shares equal.
+
+    Args:
+        configs: Configs of the runs.
+        free: Keys of shares that may differ.
     """
     groups = list(configs)
     unlike = []
@@ -257,11 +264,11 @@ def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = 
             overrides.append(f"{key}={max(value or 0 for value in values):g}")
     if not unlike:
         return ""
-    return f"{', '.join(unlike)}; {' '.join(overrides)} makes them equal"
+    return f"{', '.join(unlike)}; use {' '.join(overrides)} to make the shares equal"
 
 
 def has_transfer_set(task: Config) -> bool:
-    """Return whether a composed task has a data set of the role transfer."""
+    """Return whether a data set of the composed ``task`` has ``role=transfer``."""
     datasets = task.get("datasets")
     return isinstance(datasets, dict) and any(data.get("role") == "transfer" for data in datasets.values())
 

@@ -1,4 +1,4 @@
-"""Settings of private training (DP-FedAvg, McMahan et al. 2018), and a check for runs that privacy does not cover."""
+"""Settings of differentially private training (DP-FedAvg, McMahan et al. 2018)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UserPrivacySettings:
     name: str
     #: C: maximum L2 norm of a client update; null disables clipping
     clip_norm: Positive | None
-    #: z: noise of standard deviation z C on the sum of updates, 0 or 0.01 to 1000; null derives it from
+    #: z: noise of standard deviation z*C on the sum of updates, 0 or 0.01 to 1000; null derives it from
     #: ``epsilon``
     noise_multiplier: NoiseMultiplier | None
     #: target epsilon after ``training.rounds``, for noise_multiplier=null
@@ -52,7 +52,11 @@ class UserPrivacySettings:
         require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
     def check(self, settings: Settings) -> None:
-        """Raise :class:`UserError` for settings that privacy does not cover; messages are checked elsewhere."""
+        """Check that the privacy guarantee covers everything that a run with ``settings`` does.
+
+        Raises:
+            UserError: The guarantee does not cover a setting.
+        """
         method = settings.method
         why = ""
         other = "method"
@@ -65,14 +69,16 @@ class UserPrivacySettings:
             why = "method.clustering computes distances between the clients' data without privacy"
             hint = "Use method.clustering=null"
         elif settings.fleet is not None:
-            why = "a fleet changes which clients participate, which the privacy accountant does not cover"
+            why = "the privacy accountant does not cover how a fleet changes which clients participate"
             other = "fleet"
             hint = "Use fleet=none"
         elif getattr(method.personalization, "shares_models", False):
             why = "method.personalization sends the clients' personalized models to other clients without clipping"
             hint = "Use finetune or soup"
         elif method.aggregation != "uniform":
-            problem = "privacy requires equal weights, which bound the influence of each client. Use uniform"
+            problem = (
+                "privacy requires that all clients have equal weights, to limit the influence of each. Use uniform"
+            )
             raise UserError(problem, "method.aggregation")
         elif isinstance(settings.partition, Centralized):
             why = "user-level privacy needs at least two clients"

@@ -1,4 +1,4 @@
-"""The settings of one run: the groups of the composed YAML, and checks that they fit together."""
+"""The settings of one run, and the function that builds them from a composed config."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ARM = "arm"
 
 @dataclass(kw_only=True)
 class Settings:
-    """Settings of one run."""
+    """Settings of one run, with one field per config group or top-level key."""
 
     #: seed of all random draws
     seed: Annotated[Seed, NOT_NEGATIVE]
@@ -108,17 +108,28 @@ class Settings:
 
     @property
     def on_images(self) -> bool:
-        """Return whether the task is an image task, whose clients train in rounds."""
+        """Return whether the task is an image task."""
         return isinstance(self.task, ImageTaskSettings)
 
     def misfit(self, first: str, second: str, why: str, hint: str = "") -> Misfit:
-        """Return the error for the choices of two groups that cannot be combined, such as ``task`` and ``method``."""
+        """Return the error for two groups whose choices cannot be combined.
+
+        Args:
+            first: Name of a group, such as ``task``.
+            second: Name of the other group.
+            why: The reason.
+            hint: How to fix the problem.
+        """
         chosen = {first: vars(getattr(self, first)), second: vars(getattr(self, second))}
         return Misfit(choice(chosen, first), choice(chosen, second), why, hint)
 
 
 def build_run(config: Config) -> Settings:
-    """Return the settings of one run from the composed ``config``. Raises :class:`UserError`."""
+    """Import the plug-ins of a composed ``config``, and return the settings of the run that it describes.
+
+    Raises:
+        UserError: A setting is wrong, or two settings do not fit together.
+    """
     check_keys(config)
     refuse_secrets(config)
     plugins = config.get("plugins")
@@ -138,8 +149,8 @@ def build_run(config: Config) -> Settings:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(
-                "expected a name of letters, digits, spaces, '_', '.', '+' and '-', with a letter, a digit or '_' at "
-                f"the beginning, got {name!r}",
+                "expected a letter, a digit or '_', followed only by letters, digits, '_', spaces, '.', '+' or '-', "
+                f"got {name!r}",
                 f"{group}.name",
             )
     if config.get("training") is not None:

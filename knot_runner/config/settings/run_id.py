@@ -1,4 +1,4 @@
-"""The record of a run's settings, and the run id: a digest of the settings that can change its numbers."""
+"""The record of a run's settings, and the run id: a digest of the settings that can change the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ LABELED = ("model", "training", "fleet", "privacy")
 
 
 def settings_record(settings: Settings) -> Config:
-    """Return all settings of a run as plain data, as in config.yaml. Building this data gives the same run."""
+    """Return all settings of a run as plain data, in the form of ``config.yaml``.
+
+    :func:`knot_runner.config.settings.run.build_run` builds equal settings from this data.
+    """
     record = without(dataclasses.asdict(settings), "notes")
     shares = record.pop("shares") or {}
     shares |= record.pop("held_out") or {}
@@ -39,12 +42,20 @@ def settings_record(settings: Settings) -> Config:
 
 
 def run_id(record: Config) -> str:
-    """Return the name of a run's folder: the digest of its :func:`counted_settings` that are not null."""
+    """Return the run id, which is also the name of the run's folder.
+
+    Args:
+        record: The settings, as :func:`settings_record` returns them.
+    """
     return digest(_not_null(counted_settings(record)), 12)
 
 
 def counted_settings(record: Config) -> Config:
-    """Return the settings in a run's ``record`` that can change its numbers."""
+    """Return the settings that can change the results of a run.
+
+    Args:
+        record: The settings, as :func:`settings_record` returns them.
+    """
     method = record["method"]
     algorithm = method["algorithm"]
     family = family_of_algorithm(algorithm)
@@ -64,7 +75,7 @@ def counted_settings(record: Config) -> Config:
 
 
 def kind_of(task: Config) -> str:
-    """Return the kind of a composed task, one of :data:`TASK_KINDS`."""
+    """Return the kind of a composed ``task``, a key of :data:`TASK_KINDS`. For all text tasks, this is "texts"."""
     kind = str(task.get("kind"))
     if kind not in TASK_KINDS:
         return "texts"
@@ -101,15 +112,17 @@ MIN_LENGTH = 8
 
 
 def refuse_secrets(config: Config) -> None:
-    """Raise :class:`UserError` if a value in the plain ``config`` contains the value of a secret variable.
+    """Check that no setting in ``config`` contains the value of a secret environment variable.
 
-    A secret may come from ``${oc.env:WANDB_API_KEY}``, and config.yaml and trackers would store it. The message names
-    the key, not the value.
+    A variable is secret if its name contains a word such as KEY or TOKEN.
+
+    Raises:
+        UserError: A setting contains such a value. The message names the setting, but not the value.
     """
     for name, value in os.environ.items():
         if not SECRET_NAMES.search(name) or len(value) < MIN_LENGTH:
             continue
         for key, text in dotted_leaves(config):
             if isinstance(text, str) and value in text:
-                why = f"contains the value of the environment variable {name}, which records and trackers would keep"
+                why = f"contains the value of the environment variable {name}. Records and trackers would keep it"
                 raise UserError(why, key, hint="Remove it: services read the variable themselves")

@@ -1,7 +1,6 @@
-"""Types of numeric settings, each with its range of sensible values.
+"""Types of numeric settings, each with a range of sensible values.
 
-Memory is checked separately, when sizes are known (:mod:`knot_runner.util.shared_memory`). Other settings are bounded
-by ``strict.MAX_COUNT`` and ``MAX_NUMBER``.
+The ranges exclude absurd values. They do not guarantee that data and models fit into memory.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from knot_runner.util.config_yaml import Config
 
 
 def at_least(low: float, note: str = "") -> Holds:
-    """Return the condition that a setting is at least ``low``; ``note``: further text for errors."""
+    """Return the condition that a setting is at least ``low``. In error messages, ``note`` follows the condition."""
     return Holds(lambda value: value >= low, f"at least {low:g}{note}")
 
 
 def between(low: float, high: float, note: str = "") -> Holds:
-    """Return the condition that a setting is from ``low`` to ``high``; ``note``: further text for errors."""
+    """Return the condition that a setting is from ``low`` to ``high``. In messages, ``note`` follows the range."""
     return Holds(lambda value: low <= value <= high, f"{low:g} to {high:g}{note}")
 
 
@@ -69,5 +68,5 @@ NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.key
 
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
-    """In a ``__post_init__``, check that only SGD has ``momentum``."""
+    """Check that ``momentum`` is 0 for all optimizers except SGD. Call this function in a ``__post_init__``."""
     require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} requires optimizer=sgd. Use 0")

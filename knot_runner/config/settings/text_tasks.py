@@ -1,4 +1,4 @@
-"""Settings of a task: label space, data sets with their roles and sources, pre-processing."""
+"""Settings of a text task: label space, preprocessing, and data sets with their roles and sources."""
 
 from __future__ import annotations
 
@@ -34,7 +34,13 @@ TEXT_READERS: Table[Any] = Table("TEXT_READERS", {
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """Return the data sets and text files in ``missing`` (error, stop, skip, or names) that may be absent."""
+    """Return the names of the data sets and files that may be missing.
+
+    Args:
+        missing: The setting ``task.missing``: a list of names, "skip" for all names in ``optional``, or "error" for no
+            names.
+        optional: The setting ``task.optional``.
+    """
     if isinstance(missing, list):
         return missing
     if missing == "skip":
@@ -43,7 +49,12 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
 
 
 def check_missing(missing: str | list[str], known: Collection[str]) -> None:
-    """Check that the names in ``missing`` are in ``known``, the data sets and files that may be missing."""
+    """Check the setting ``task.missing``. A word, such as "skip", always passes.
+
+    Args:
+        missing: The setting. Each name in a list must be in ``known``.
+        known: Names of the data sets and files that may be missing.
+    """
     if not isinstance(missing, list):
         return
     for name in missing:
@@ -52,16 +63,22 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
 
 
 def check_labels(key: str, names: list[str], coordinates: list[list[float]] | None) -> None:
-    """In a ``__post_init__``, check the label ``names``, which are the setting ``key``, and the labels' coordinates."""
+    """Check the names and coordinates of labels. Call this function in a ``__post_init__``.
+
+    Args:
+        key: The setting that holds the names.
+        names: Names of the labels: at least two, all different.
+        coordinates: One point per label, or None. The points must be different and have the same dimension.
+    """
     require(2 <= len(names) == len(set(names)), key, f"expected at least two different names, got {names}")
     if coordinates is None:
         return
     sizes = set(map(len, coordinates))
     fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
     got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
-    require(fits, "coordinates", f"expected {len(names)} points of equal dimension, one per label, got {got}")
+    require(fits, "coordinates", f"expected {len(names)} points of equal dimension (one per label), got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
-    problem = f"each label needs its own point, but points are shared by the labels {', '.join(equal)}"
+    problem = f"each label needs its own point, but these labels share points: {', '.join(equal)}"
     require(not equal, "coordinates", problem)
 
 
@@ -71,7 +88,7 @@ class Labels:
 
     #: label names in numeric order
     names: list[str]
-    #: one point per label, for semantic distance and transport cost; null: all labels equally far apart
+    #: one point per label, for semantic distance and transport cost; null: equal distances
     coordinates: list[list[Spread]] | None
     #: points for transport costs: coordinates, one-hot vectors (sqrt(2) apart), or both concatenated (public SA code)
     support: Literal["semantic", "onehot", "hybrid"]
@@ -98,7 +115,7 @@ class File:
 
 @dataclass
 class TextColumns:
-    """Names of columns or JSON keys."""
+    """Names of CSV columns or JSON keys."""
 
     #: text, or first sentence of a pair
     text: str
@@ -124,8 +141,8 @@ class TextColumns:
 class LocalSource:
     """A data set on disk.
 
-    ``files`` has the splits train, valid and test, or ``pool`` (see ``task.split``), or ``heldout`` (halved into valid
-    and test).
+    ``files`` has train, valid and test; or train and heldout, which is halved into valid and test; or pool, which
+    ``task.split`` divides.
     """
 
     #: csv, jsonl, dailydialog, or the reader of a plug-in
@@ -138,7 +155,7 @@ class LocalSource:
     delimiter: str = ","
 
     def __post_init__(self) -> None:
-        problem = f"expected one character, such as ',' or ';' (no space, quote or line end), got {self.delimiter!r}"
+        problem = f"expected one character (no space, quote or line end), such as ';', got {self.delimiter!r}"
         require(len(self.delimiter) == 1 and self.delimiter not in '"\r\n ', "delimiter", problem)
         is_read = self.format == "csv" or self.delimiter == ","
         require(is_read, "delimiter", "supported only with format=csv. Remove this key")
@@ -164,7 +181,7 @@ class HubSource:
 
 @dataclass
 class EmbeddedSource:
-    """Generated text."""
+    """Generated texts."""
 
     #: number of texts
     rows: Annotated[ItemCount, at_least(20)]
@@ -181,7 +198,7 @@ class EmbeddedSource:
 
 @dataclass
 class SplitFile:
-    """Stratified split of a ``pool``."""
+    """Stratified split of a data set's ``pool``."""
 
     #: share for validation
     valid: Fraction
@@ -196,7 +213,7 @@ class SplitFile:
 
 @dataclass
 class DatasetSettings:
-    """The data set of one party."""
+    """The data set of one party, or the transfer set."""
 
     #: data of one party (local), data of the server (global), or the unlabeled transfer set
     role: Role
@@ -258,7 +275,10 @@ class TaskSettings:
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Return the local data sets and the files that may be missing. A data set without files is left out."""
+        """Return the names of the data sets and the paths of the files that may be missing.
+
+        A run leaves out a data set if all of its files are missing.
+        """
         known = self._removable()
         return [name for name in missing_names(self.missing, self.optional) if name in known]
 

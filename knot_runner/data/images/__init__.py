@@ -1,4 +1,4 @@
-"""Image tasks: image readers, and partitions of images over clients."""
+"""Image tasks: readers of images, and partitions of images among clients."""
 
 from knot_runner.data.images.load import load_images
 from knot_runner.data.images.partition import make_partition

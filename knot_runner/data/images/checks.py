@@ -1,7 +1,6 @@
-"""Shape and label checks for image readers, and a tar archive reader.
+"""Checks of shapes and labels for image readers, and a reader of tar archives.
 
-Archives are read as a stream: nothing is written to disk, and no name in an archive becomes a path. All functions raise
-:class:`UserError` naming the file.
+A failed check raises :class:`UserError` with the name of the file. Reading an archive writes nothing to the disk.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ PartReader = Callable[[DataFolder, list[str], str, ImageTaskSettings], Iterable[
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return an image reader that calls ``read`` once for the train and once for the test images.
+    """Return an image reader that calls ``read``, and checks the shape and the labels of the images.
 
-    This suits formats without writers. The reader checks the shape and the labels of each file's images. At least one
-    image is required.
+    Args:
+        read: Function that is called for the train images, and then for the test images.
     """
 
     def read_part(folder: DataFolder, settings: ImageTaskSettings, part: str) -> Images:
@@ -55,7 +54,7 @@ def by_part(read: PartReader) -> ImageReader:
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
-    """Check that ``labels`` (integers [N]) are between 0 and ``classes`` - 1."""
+    """Check that all ``labels`` are from 0 to ``classes`` - 1. The error message begins with ``where``."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         first = wrong[0]
@@ -65,7 +64,12 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
 
 
 def checked_image_reader(where: str, reader: ImageReader) -> ImageReader:
-    """Return a plug-in's ``reader`` with a check of its result. ``where`` names the reader in messages."""
+    """Return a function that calls a plug-in's image reader and checks the images that it returns.
+
+    Args:
+        where: Name of the reader in error messages.
+        reader: The reader.
+    """
     return checked(where, reader, _problem)
 
 
@@ -81,7 +85,10 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
 
 
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with ``images`` (types, lengths, shapes, ranges); "" if they are valid."""
+    """Return a text that describes what is wrong with ``images``; "" if the images are valid.
+
+    Types, lengths, shapes and ranges of values are checked.
+    """
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels = images.pixels
@@ -105,7 +112,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
 
 
 def sides(shape: Iterable[int]) -> str:
-    """Return a shape as text: ``3x32x32`` for channels, height and width."""
+    """Return ``shape`` as text, such as ``3x32x32`` for three channels of 32x32 pixels."""
     return "x".join(map(str, shape))
 
 
@@ -147,16 +154,22 @@ class _Capped:
 
 
 def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
-    """Return the contents of the members ``wanted`` of a .tar or .tar.gz archive.
+    """Return a dict from name to content for some members of a .tar or .tar.gz archive.
+
+    Args:
+        path: Path of the archive.
+        wanted: Names of the members to return, if the archive has them.
+        most: Largest allowed size of such a member in bytes.
 
     Raises:
-        UserError: The archive is truncated; a member points outside the archive, or is not a plain file or folder; or a
-            wanted member is repeated or larger than ``most`` bytes. The message names the archive.
+        UserError: The archive is truncated or too large; or a member is repeated, too large or not allowed
+            (:func:`check_member`). The message names the archive.
     """
     contents = {}
     try:
         with open_unpacked(path) as file:
             capped = _Capped(path, file, MAX_UNFOLDED)
+            # The archive is read as a stream: nothing is written to the disk, and no name in it becomes a path.
             with tarfile.open(fileobj=capped, mode="r|", tarinfo=_Info) as tar:
                 for count, info in enumerate(tar):
                     name = info.name
@@ -178,7 +191,16 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
 
 
 def check_member(archive: Path, name: str, is_plain: bool) -> None:
-    """Raise :class:`UserError` for a member that points outside its archive, or is not a plain file or folder."""
+    """Check that a member of an archive is a plain file or folder, and that its name stays inside the archive.
+
+    Args:
+        archive: Path of the archive.
+        name: Name of the member.
+        is_plain: Whether the member is a plain file or folder.
+
+    Raises:
+        UserError: The member is not allowed. The message names the archive.
+    """
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
         raise UserError(f"member {name!r:.100} is a link or a device, which is not allowed", archive)

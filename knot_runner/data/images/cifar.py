@@ -1,9 +1,8 @@
-"""CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
+"""Reader of CIFAR-10 and CIFAR-100 as published: binary or Python batch files, in a folder or a tar archive.
 
-A binary file has, for each image, one label byte (CIFAR-100: a coarse and a fine one) and 3,072 bytes: the red, green
-and blue planes of 32x32 pixels. A python file is a pickled dict of ``data`` [N, 3072] for N images and ``labels`` or
-``fine_labels``. :func:`read_literals` reads this dict without unpickling. It interprets only the opcodes and names that
-plain data needs and refuses all others, so that no code in the file is called or imported.
+In a binary file, each image follows its label: one byte in CIFAR-10, a coarse and a fine byte in CIFAR-100. An image
+has 3,072 bytes: the red, green and blue planes of 32x32 pixels. A Python file is a pickled dict. For N images, its item
+``data`` has shape [N, 3072], and ``labels`` or ``fine_labels`` has length N. No code in a pickle is imported or called.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """An official release: its folder, its train and test batch files, and the number of label bytes per record."""
+    """The layout of an official release: folder, batch files of each split, and number of label bytes per image."""
 
     folder: str
     files: dict[str, list[str]]
@@ -52,8 +51,8 @@ CIFAR_LAYOUTS = (
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images from folders of batch files, or from tar archives (.tar, .tar.gz) of such folders.
 
-    The images are uint8 [N, 3, 32, 32]; CIFAR-100 uses the fine labels. A note reports missing images, because a file
-    that was truncated between two records shows no other sign of damage.
+    The images are uint8 of shape [N, 3, 32, 32]. CIFAR-100 uses the fine labels. If the number of images is not
+    that of the official release, a note says so.
 
     Raises:
         UserError: A file is damaged. The message names the file.
@@ -61,8 +60,9 @@ def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     parts = by_part(_read_part)(folder, settings)
     for part, size in CIFAR_SIZES.items():
         images = getattr(parts, part)
+        # A file that was truncated between two images shows no other sign of damage.
         if images is not None and len(images) != size:
-            parts.notes.append(f"{settings.name}: {len(images)} {part} images, where the official release has {size}")
+            parts.notes.append(f"{settings.name}: {len(images)} {part} images, but the official release has {size}")
     return parts
 
 
@@ -110,7 +110,9 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
 def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
-        raise UserError(f"has {len(content)} bytes, not a multiple of {size}. The file is truncated or corrupt", name)
+        raise UserError(
+            f"has {len(content)} bytes, but each image takes {size}. The file is truncated or corrupt", name
+        )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = records[:, layout.label_bytes - 1].astype(np.int64)
     return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
@@ -156,7 +158,7 @@ PICKLE_NAMES = {
 
 
 class Refused(Exception):
-    """The file is damaged, or contains more than plain data. The message states which."""
+    """A pickle is damaged, or contains more than plain data. The message states the reason."""
 
 
 class _Array:
@@ -170,13 +172,13 @@ class _Array:
 
 
 def read_literals(content: bytes) -> Any:
-    """Return the Python value that the pickle ``content`` encodes, without running code.
+    """Return the Python value in the pickle ``content``, without running code.
 
-    The value may contain dicts (keys str or bytes), lists, tuples, integers and strings. uint8 numpy arrays are allowed
-    in the top-level dict.
+    The value may contain dicts (with keys of type str or bytes), lists, tuples, numbers, strings, bytes and None. The
+    values of the outermost dict may also be uint8 arrays.
 
     Raises:
-        Refused: The pickle contains anything else.
+        Refused: The pickle is damaged, or contains anything else.
     """
     machine = _Machine(len(content))
     try:

@@ -1,4 +1,7 @@
-"""Class folders of PNG or JPEG images: ``DIR/<class>/<file>``, in a tree or inside a zip (``archive.zip/DIR``)."""
+"""Readers of PNG or JPEG images in class folders: ``DIR/<class>/<file>``.
+
+``DIR`` is a folder, or a folder inside a zip file (``archive.zip/DIR``).
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,12 @@ MAX_LIST = 40_000_000
 
 
 def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the images in the folders ``task.local.train``, uint8, in the order of file names. All labels are 0.
+    """Return the images (uint8) in the folders ``task.local.train``, sorted by file name. All labels are 0.
 
-    If a folder contains no files, its subfolders are read instead. Raises :class:`UserError` naming the file.
+    If a folder contains no files, the files in its subfolders are read instead.
+
+    Raises:
+        UserError: A folder or image is missing or invalid. The message names the file.
     """
     images: list[np.ndarray] = []
     for entry in settings.local.train:
@@ -52,10 +58,13 @@ def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 def read_folders(
     folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
 ) -> Iterator[tuple[str, Images]]:
-    """Yield the images in each of the folder trees ``entries``, uint8, sorted by class and file name.
+    """Yield (entry, images) for each of ``entries``. The images are uint8, sorted by class and file name.
 
-    The folder names must be exactly the classes of the task. Images of another size are center-cropped and scaled.
-    Nothing is unpacked to disk. Raises :class:`UserError` naming the file.
+    An entry is a folder with one subfolder per class. The names of the subfolders must be exactly the classes of the
+    task. Images are center-cropped and scaled to ``settings.shape``.
+
+    Raises:
+        UserError: A folder or image is missing or invalid. The message names the file.
     """
     for entry in entries:
         yield entry, _read(folder, entry, settings.shape, settings.classes)
@@ -102,7 +111,11 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
 
 
 def check_image_file(file: Path) -> None:
-    """Check that ``file`` is a PNG or JPEG image by its name and size. Raises :class:`UserError`."""
+    """Check the name and the size of an image file.
+
+    Raises:
+        UserError: The name does not end with .png, .jpg or .jpeg, or the file is too large.
+    """
     _check_file(str(file), file.name, file.stat().st_size)
 
 
@@ -168,10 +181,17 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the image in a PNG or JPEG file with content ``data``, as uint8 of the shape ``shape`` (C, H, W).
+    """Decode a PNG or JPEG file and return the image, uint8 of shape [C, H, W].
 
-    The largest centered part with the aspect ratio of ``shape`` is scaled bilinearly. The file may have any size below
-    Pillow's limit for decompression bombs.
+    The image is cropped to the largest centered part with the aspect ratio of ``shape``, and then scaled bilinearly.
+
+    Args:
+        where: Name of the file in the error message.
+        data: Content of the file.
+        shape: The shape [C, H, W].
+
+    Raises:
+        UserError: The image cannot be decoded.
     """
     try:
         with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):

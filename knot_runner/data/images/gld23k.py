@@ -1,7 +1,8 @@
-"""gld23k: landmark photographs grouped by photographer (Google Landmarks v2, federated split of Hsu et al. 2020).
+"""Reader of gld23k: landmark photographs grouped by photographer.
 
-The folder layout matches TFF and FedML: ``data_user_dict/gld23k_user_dict_train.csv`` and ``..._test.csv`` (columns
-user_id, image_id, class), and next to that folder ``images/<image_id>.jpg``.
+gld23k is the federated split of Google Landmarks v2 by Hsu et al. (2020), in the folder layout of TFF and FedML. The
+folder ``data_user_dict`` has the CSV files ``gld23k_user_dict_train.csv`` and ``gld23k_user_dict_test.csv`` with the
+columns user_id, image_id and class. The folder ``images`` next to it has the photographs ``<image_id>.jpg``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ _Rows = dict[Path, tuple[str, int]]
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the training images with users (photographers), and the test images without users.
+    """Return the training images with their photographers as users, and the test images without users.
 
-    Images are uint8. Each image is the center crop of a photograph, scaled to ``settings.shape``. Errors are raised as
-    :class:`UserError` naming the file, and the line for a CSV file.
+    Images are uint8, cropped to the center and scaled to ``settings.shape``.
+
+    Raises:
+        UserError: A file is missing or invalid. The message names the file and, in a CSV file, the line.
     """
     local = settings.local
     classes = len(settings.classes)

@@ -19,10 +19,10 @@ from knot_runner.util.errors import UserError
 
 
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
-    """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
+    """Hold out a random fraction ``share`` of each client's training examples. Return the new partition.
 
-    The random draw of a client's examples is seeded by (seed, client). The number of held-out examples is the rounded
-    share, but at least one and never all. A client with one example holds out none.
+    Each client with at least two examples holds out at least one and keeps at least one. A client with one example
+    holds out none.
     """
     train = []
     valid = []
@@ -36,15 +36,20 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
 
 
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
-    """Draw the clients that participate in no round; return their numbers, ascending.
+    """Draw the clients that participate in no round. Return their numbers, ascending.
 
-    The draw is seeded by ``seed``. The number of drawn clients is the rounded ``share`` of all clients, but at least
-    one. Raises :class:`UserError` if no client remains to train.
+    Args:
+        clients: The number of all clients.
+        share: Fraction of the clients to draw. At least one client is drawn.
+        seed: Seed of the draw.
+
+    Raises:
+        UserError: No client remains for training.
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
         raise UserError(
-            f"{share:g} of {clients} clients would leave none for training. Use a smaller share or null",
+            f"{share:g} of {clients} clients leaves no client for training. Use a smaller share or null",
             "partition.unseen",
         )
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))
@@ -68,24 +73,26 @@ ALTERED_NOTES = {
 
 
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
-    """Draw the clients whose examples are altered; return their numbers, ascending.
+    """Draw the clients whose examples are altered. Return their numbers, ascending.
 
-    The draw is seeded by (seed, kind). :data:`ALTERED_SHARES` has the share of drawn clients. At least one client is
-    drawn, but never all.
+    The fraction of drawn clients is ``ALTERED_SHARES[kind]``. At least one client is drawn, but never all.
     """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """Alter the examples of some clients; return the task, and the partition with these clients as group 1, others 0.
+    """Alter the examples of some clients, as ``kind`` selects. Return the altered task and the new partition.
 
-    A client's held-out validation examples are altered, too. Raises :class:`UserError` if another client also holds an
-    altered example.
+    With ``kind="noise"``, test examples are not altered. In the new partition, altered clients belong to group 1, and
+    all other clients to group 0.
+
+    Raises:
+        UserError: An example is assigned to several clients, or there are fewer than two clients.
     """
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
-        raise UserError(f"{kind} needs at least two clients. Use null", "partition.alter")
+        raise UserError(f"{kind!r} needs at least two clients. Use null", "partition.alter")
     held = partition.valid or [rows[:0] for rows in partition.train]
     client_rows = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
     _check_shared(client_rows, "training")
@@ -121,8 +128,8 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are assigned to several clients, which would alter them differently. "
-            "Use partition=natural, iid or dirichlet, which assign each example to one client",
+            f"{shared} {split} examples are assigned to several clients, but each client alters its examples "
+            "differently. Use partition=natural, iid or dirichlet",
             "partition.alter",
         )
 
@@ -136,7 +143,14 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class UnlabeledImages:
-    """Training images of the data set ``name``, in file order, with labels -1; ``files``: the files that were read."""
+    """Training images of a data set, in file order. All labels are -1.
+
+    Attributes:
+        name: Name of the data set.
+        images: The images.
+        files: Fingerprints of the files that were read.
+        notes: Messages for the user.
+    """
 
     name: str
     images: Images
@@ -145,13 +159,13 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """Return the training images of ``settings.source`` without labels, at most ``settings.max_examples``.
+    """Return ``settings.max_examples`` random training images without labels; all images if this is None.
 
-    If there are more images, a random subset is drawn, seeded by ``cut_seed``. Labels are removed before the draw, so
-    they cannot influence the selection.
+    The draw is seeded by ``settings.cut_seed`` and does not depend on labels.
 
     Raises:
-        UserError: The images cannot be loaded. The message names the key below ``transfer``, or the file.
+        UserError: The images cannot be loaded, or are too few. The message names the key below ``transfer``, or the
+            file.
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
@@ -172,7 +186,9 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
-    """Return ``task`` with ``other`` as its transfer set, converted to the shape and type of the images of ``task``.
+    """Return ``task`` with the images of ``other`` as its transfer set.
+
+    The images are converted to the shape and data type of the images of ``task``.
 
     Raises:
         UserError: The images cannot be converted.
@@ -187,13 +203,13 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 
 
 def fit_images(images: Images, reference: np.ndarray) -> Images:
-    """Return ``images`` in the shape and type of the pixels ``reference`` [N, C, H, W] (uint8 or float32).
+    """Convert ``images`` to the size, channels and data type of the pixels ``reference``, of shape [N, C, H, W].
 
-    Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8
+    If the numbers of channels differ, gray images become color images, or the reverse. Scaling is bilinear, and uint8
     values are rounded.
 
     Raises:
-        UserError: The images cannot be converted.
+        UserError: The numbers of channels differ, and are not 1 and 3.
     """
     pixels = images.pixels
     shape = reference.shape[1:]

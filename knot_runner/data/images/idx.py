@@ -1,7 +1,7 @@
-"""Readers for files of plain numbers, optionally gzip-compressed: idx (MNIST, Fashion-MNIST) and USPS text.
+"""Readers of files with plain numbers: idx files (MNIST, Fashion-MNIST), and the text files of USPS.
 
-An idx file has a magic number and sizes, followed by one byte per value. Each line of a USPS file (zip.train, zip.test)
-has a label and 256 gray levels in [-1, 1].
+The files may be compressed with gzip. An idx file begins with a magic number and the sizes of an array, followed by one
+byte per value. Each line of a USPS file (zip.train, zip.test) has a label and 256 gray levels in [-1, 1].
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ USPS_SIDE = 16
 def read_idx(
     folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
 ) -> Iterator[tuple[Path, Images]]:
-    """Yield the images in ``entries`` (pairs of an image file and a label file), uint8 of shape [N, 1, H, W].
+    """Yield the path and the images of each image file. The images are uint8 of shape [N, 1, H, W].
 
-    Raises :class:`UserError` if a magic number or file size is wrong, or the numbers of images and labels differ.
+    In ``entries``, each image file is followed by its label file.
+
+    Raises:
+        UserError: A magic number or file size is wrong, or the numbers of images and labels differ.
     """
     if len(entries) % 2:
         raise UserError(f"expected pairs [images, labels], got {len(entries)} files", f"task.local.{part}")
@@ -63,7 +66,7 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         wanted = math.prod(shape)
         named = sides(shape)
         if wanted > MOST:
-            raise UserError(f"declares {named} values, more than the limit of {MOST} bytes", path)
+            raise UserError(f"declares {named} values of one byte, more than the limit of {MOST} bytes", path)
         body = file.read(wanted + 1)
     if len(body) != wanted:
         size = f"{len(body)}" if len(body) < wanted else "more"
@@ -75,7 +78,13 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
 def read_usps(
     folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
 ) -> Iterator[tuple[Path, Images]]:
-    """Yield the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
+    """Yield the path and the images of each text file in ``entries``.
+
+    The images are float32 of shape [N, 1, 16, 16], with values from 0 to 1.
+
+    Raises:
+        UserError: A line is truncated or invalid. The message names the file and the line.
+    """
     for entry in entries:
         path = folder.file(folder.path(entry))
         table = np.array([_digit(f"{path}: line {number}", line) for number, line in read_lines(path)], np.float32)
@@ -90,7 +99,7 @@ def _digit(where: str, line: str) -> np.ndarray:
     if not line.endswith("\n"):
         raise UserError("no line end. The file is truncated", where)
     if len(values) != 1 + levels:
-        raise UserError(f"expected a label and {levels} gray levels, got {len(values)} values", where)
+        raise UserError(f"expected a label and {levels} gray levels, got {len(values)} values in total", where)
     try:
         row = np.array(values, dtype=np.float64)
     except ValueError as problem:

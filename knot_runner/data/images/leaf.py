@@ -1,4 +1,7 @@
-"""LEAF json (Caldas et al. 2018): {users: [name], num_samples: [n], user_data: {name: {x: [[pixel]], y: [label]}}}."""
+"""Reader of image data sets in LEAF's JSON format (Caldas et al. 2018).
+
+A file has the form ``{users: [name], num_samples: [n], user_data: {name: {x: [[pixel]], y: [label]}}}``.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,11 @@ Writer = tuple[np.ndarray, list[int]]
 
 
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return train and test images with writers and files, from JSON files or folders of JSON files.
+    """Return train and test images, with the writer and the file of each image.
 
-    A writer belongs to one train file. The writer's test images are assigned to this file as well, because LEAF names
-    test files differently. Pixels are uint8 if all values are multiples of 1/255, otherwise float32.
+    The settings name JSON files, or folders of JSON files. A writer must not be in two train files. The train file
+    also counts as the file of the writer's test images. Pixels are uint8 if all values are multiples of 1/255,
+    otherwise float32.
 
     Raises:
         UserError: A file is invalid. The message names the file and the writer.
@@ -46,10 +50,11 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for path, content in _files(folder, settings.local.test):
         for writer, rows in _writers(path, content, settings):
             if writer not in home:
-                raise UserError(f"no training file has writer {writer!r}. Use files of the same data set", path)
+                raise UserError(f"writer {writer!r} is in no training file. Use files of the same data set", path)
             if writer in test:
                 raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows
+    # LEAF names test files differently, so test images also get the number of the writer's train file.
     images = [_images(part, home, settings.shape) for part in (train, test)]
     return ImageParts(images[0], images[1] if settings.local.test else None, list(home), names)
 
@@ -111,9 +116,9 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
     y = rows.get("y")
     classes = len(settings.classes)
     if not (isinstance(x, list) and isinstance(y, list)):
-        raise UserError("the lists x and y are missing", where)
+        raise UserError("the lists 'x' and 'y' are missing", where)
     if not len(x) == len(y) == count:
-        raise UserError(f"has {len(x)} images (x) and {len(y)} labels (y), but num_samples is {count}", where)
+        raise UserError(f"has {len(x)} images ('x') and {len(y)} labels ('y'), but 'num_samples' is {count}", where)
     for label in y:
         if type(label) is not int or not 0 <= label < classes:
             raise UserError(f"label {label!r:.40} is not a whole number from 0 to {classes - 1} (task.classes)", where)
@@ -125,13 +130,13 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):
-        raise UserError(f"an image in x does not have the {side} numbers of task.shape", where)
+        raise UserError(f"an image in 'x' does not have the {side} values of task.shape", where)
     try:
         values = np.array(x)
     except ValueError:  # nested lists of different lengths
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError("an image in x contains a value that is not a number", where)
+        raise UserError("an image in 'x' contains a value that is not a number", where)
     if not 0 <= values.min() <= values.max() <= 1:  # also if NaN
         raise UserError(f"expected pixels from 0 to 1, got {values.min()} to {values.max()}", where)
     steps = np.rint(values * 255)

@@ -1,6 +1,6 @@
-"""Load an image task from the source in its settings, check the images, and assign coordinates to the classes.
+"""Load an image task, check its images, and assign a point to each class.
 
-The distance between the coordinates of two classes measures how severe a confusion of these classes is.
+The distance between the points of two classes measures how severe a confusion of these classes is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACROSS = 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """Return the coordinates of each class as a list of numbers; None if the task defines no coordinates."""
+    """Return the coordinates of one point per class; None if the task defines no coordinates."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -38,7 +38,7 @@ def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
 
 
 def one_hot(classes: int) -> list[list[float]]:
-    """Return C unit vectors of dimension C; the distance between any two vectors is sqrt(2)."""
+    """Return the unit vectors of C dimensions, where C is the argument ``classes``. All distances are sqrt(2)."""
     return np.eye(classes).tolist()
 
 
@@ -48,10 +48,10 @@ def label_space(classes: list[str], coordinates: list[list[float]] | None) -> La
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Return C points for C classes, at distance ``WITHIN`` in the same superclass and ``ACROSS`` otherwise.
+    """Return one point per class, so that distances reflect superclasses.
 
-    A point has C + S coordinates for S superclasses: a scaled unit vector for the class, followed by a scaled unit
-    vector for its superclass.
+    The distance between two classes is ``WITHIN`` if they belong to the same superclass, otherwise ``ACROSS``. For C
+    classes and S superclasses, each point has C + S coordinates.
     """
     is_member = np.stack([np.isin(classes, members) for members in superclasses.values()], axis=1)
     class_points = WITHIN / math.sqrt(2) * np.eye(len(classes))
@@ -59,10 +59,14 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """Return the task of ``settings.source``, with at most ``max_examples`` training images.
+    """Return the image task that ``settings`` describes, with at most ``settings.max_examples`` training images.
 
-    If the source has no test images, a share of its images is held out as test images. ``data_root``: the folder of
-    ``local`` sources. Equal settings and files give bitwise equal tasks.
+    If the source has no test images, a fraction of its images becomes the test images. Equal settings and files give
+    bitwise equal tasks.
+
+    Args:
+        settings: Settings of the task.
+        data_root: The data folder, or None. It is needed only if ``settings.source`` is ``local``.
 
     Raises:
         UserError: The data cannot be loaded. The message names the key or file.
@@ -77,7 +81,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     train, test, notes = _split(settings, parts)
     present = len(np.unique(train.labels))
     if present < len(classes):
-        notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
+        notes.append(f"{settings.name}: the training images cover {present} of the {len(classes)} classes")
     train, test = same_dtype(train, test)
     notes += repeated_note(settings.name, train, test)
     return ImageTask(
@@ -87,7 +91,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """Return all images of ``settings.source``, with none held out, and the files that the reader opened."""
+    """Return all images of ``settings.source``, and the fingerprints of the files that were read."""
     if settings.source == "local":
         from knot_runner.data.checksums import open_folder
 
@@ -119,29 +123,35 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
     if test is None:
         train, test = hold_out(train, settings.holdout, settings.cut_seed)
         of = "the images" if test.users is None else "each writer's images"
-        notes.append(f"{settings.name}: no test set. {settings.holdout:.0%} of {of}, {len(test)}, are held out")
+        notes.append(
+            f"{settings.name}: no test set, so {settings.holdout:.0%} of {of} ({len(test)} in total) are held out"
+        )
     if settings.max_examples is not None:
         train, test = limited(train, test, settings.max_examples, settings.cut_seed)
     return train, test, notes
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return all ``parts`` as uint8, or all as float32 if any part is float32."""
+    """Return the given images as float32 if some are float32, otherwise as uint8."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
 
 
 def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    """Return ``pixels`` (uint8 or floating point) scaled to 0..1, as ``dtype``."""
+    """Return ``pixels`` as ``dtype``, with values from 0 to 1.
+
+    Values of type uint8 are divided by 255. Floating-point values already have this range.
+    """
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats
 
 
 def read_digits(shape: list[int]) -> Images:
-    """Return scikit-learn's 1,797 real 8x8 digits (gray levels 0 to 16) as uint8 [1797, *shape].
+    """Return scikit-learn's 1,797 handwritten digits as uint8 images of shape [1797, C, H, W].
 
-    The digits are scaled bilinearly to height and width, and every channel has the same values.
+    The argument ``shape`` is [C, H, W]. The digits have 8x8 pixels and are scaled bilinearly. All channels have equal
+    values.
     """
     table = _digits_table()
     gray = scale(table[:, :64].reshape(-1, 8, 8) * (255 / 16), *shape[1:])
@@ -165,10 +175,10 @@ def _digits_table() -> np.ndarray:
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return ``images``, of shape [..., h, w], scaled bilinearly to the shape [..., height, width].
+    """Scale images of shape [..., h, w] bilinearly to the shape [..., height, width].
 
-    Interpolation is between pixel centers, and values at the border are repeated. Shrinking does not average over
-    pixels.
+    Values are interpolated between pixel centers, and values at the border are repeated. When images shrink, pixels are
+    not averaged.
     """
     down = _scale_weights(images.shape[-2], height)
     across = _scale_weights(images.shape[-1], width)

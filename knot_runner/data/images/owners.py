@@ -1,4 +1,7 @@
-"""Assign images to clients by a table of counts, by writers and files, or by numbers of classes and images."""
+"""Assignment of images to clients: by a table of counts, by writer or file, or by random sizes and classes.
+
+The owner of an image is the number of its client, or NOBODY.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,21 @@ NOBODY = -1
 
 
 def or_none(owners: np.ndarray) -> np.ndarray | None:
-    """Return ``owners``, the number of each example's owner; None if no example has an owner."""
+    """Return ``owners`` unchanged; None if no example has an owner."""
     if (owners == NOBODY).all():
         return None
     return owners
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Round ``exact`` (non-negative, shape [clients, classes]) to integers, and keep the column sums (integers).
+    """Round non-negative numbers of shape [clients, classes] to integers. The sum of each class stays the same.
 
-    Each class is rounded by the method of largest remainders: every entry is rounded down or up. What a client lost by
-    rounding in earlier classes is added to its remainder, so that a client with small shares of many classes also gets
-    a fair share of all images.
+    The sum of each class must be an integer. Each class is rounded by the method of largest remainders. Clients that
+    lost by rounding in earlier classes are preferred.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
+    # What each client lost by rounding so far. A client with small shares of many classes thus gets a fair total.
     owed = np.zeros(len(exact))
     for label in range(exact.shape[1]):
         left = round(float(exact[:, label].sum())) - int(floors[:, label].sum())
@@ -42,7 +45,11 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
     """Return the number of images per client and class, int64 of shape [clients, classes].
 
-    ``owner``: the client of each of N images, or NOBODY, shape [N].
+    Args:
+        labels: Class of each of N images.
+        owner: Owner of each of N images.
+        clients: The number of clients.
+        classes: The number of classes.
     """
     owned = owner != NOBODY
     cells = owner[owned] * classes + labels[owned]
@@ -50,10 +57,13 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
 
 
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owner (the number of the client, or NOBODY) of each of N images, int64 of shape [N].
+    """Assign images to clients at random. Return the owner of each of N images, int64 of shape [N].
 
-    ``counts``, of shape [clients, classes], is the number of random images of each class that each client gets. The
-    remaining images have no owner.
+    Args:
+        labels: Class of each of N images.
+        counts: Number of images of each class that each client gets, shape [clients, classes]. All other images have
+            no owner.
+        rng: The random generator.
     """
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
@@ -64,11 +74,16 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign each of N test images to a client, and return these clients, int64 of shape [N].
+    """Assign the N test images to clients at random. Return the owner of each, int64 of shape [N].
 
-    The test images of a class are divided in proportion to the clients' training images of this class. ``owner`` has
-    the client of each training image. A class without training images is divided in proportion to the clients' total
-    numbers of training images.
+    The test images of a class are divided in proportion to the clients' training images of this class. A class without
+    training images is divided in proportion to the clients' total numbers of training images.
+
+    Args:
+        task: The image task.
+        owner: Owner of each training image.
+        clients: The number of clients.
+        rng: The random generator.
     """
     labels = task.test.labels
     classes = len(task.classes)
@@ -79,18 +94,21 @@ def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.ra
 
 
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
-    """Return the rows (positions in ``owner``) of each client, ascending int64."""
+    """Return one ascending int64 array per client: the positions of the client's number in ``owner``."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Return the client number of each of ``images``, or NOBODY; None if the data source has no owners."""
+    """Return ``images.files`` if ``settings.by`` is "file"; otherwise ``images.users``."""
     return images.files if settings.by == "file" else images.users
 
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
-    """Return a partition with one client per owner; ``numbers`` has the owner's number of each training example."""
+    """Return a partition with one client per user or file of the data source.
+
+    ``numbers``: result of :func:`client_numbers` for the training examples.
+    """
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = _positions(numbers, clients)
@@ -127,9 +145,19 @@ def _positions(numbers: np.ndarray, clients: np.ndarray) -> np.ndarray:
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
-    """Return ``settings.num_clients`` random clients among the clients with at least ``settings.least`` images.
+    """Reduce a partition to some of its clients, and return the new partition.
 
-    Without ``num_clients``, return all clients with enough images.
+    Clients with fewer than ``settings.least`` training images are left out. If ``settings.num_clients`` is set, this
+    number of the remaining clients is drawn at random.
+
+    Args:
+        settings: Settings of the partition.
+        whole: The partition.
+        many: Plural noun for clients in messages.
+        rng: The random generator.
+
+    Raises:
+        UserError: Too few clients remain.
     """
     sizes = np.array(list(map(len, whole.train)))
     least = settings.least
@@ -148,7 +176,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
         )
     if wanted is not None:
         if wanted > len(kept):
-            raise UserError(f"{wanted} is more than the {len(kept)} {many}. Use fewer", "partition.num_clients")
+            raise UserError(f"{wanted} is more than the {len(kept)} {many}. Use fewer clients", "partition.num_clients")
         kept = np.sort(rng.choice(kept, wanted, replace=False))
     names = [whole.names[client] for client in kept]
     return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
@@ -168,10 +196,13 @@ TEST_SHARE = 1 / 6
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return a partition as in Ditto's script ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
-    The numbers in that script are settings. Client u has the classes (u + j) mod C of the C classes with training
-    images, j = 0..classes_per_client-1. It has n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum
-    to the number of training images. For each class, the client has int(share * n_u) + 1 training and int(share * n_u /
-    6) + 1 test images, with normalized shares ~ lognormal(1, 1). Several clients may have the same image.
+    The constants of that script are settings here. C is the number of classes that have training images. Client u has
+    the classes ``(u + j) mod C`` for j from 0 to ``classes_per_client - 1``. The client's size n_u is drawn from
+    lognormal(mu, sigma) + offset. All sizes are rescaled so that they sum to the number of training images.
+
+    The client's share of each class is drawn from lognormal(1, 1). The shares of a client are normalized to the sum 1.
+    The client has ``int(share * n_u) + 1`` training images and ``int(share * n_u / 6) + 1`` test images of the class.
+    Several clients may have the same image.
     """
     present = np.unique(task.train.labels)
     clients = settings.num_clients
@@ -195,7 +226,7 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     notes = []
     if several or none:
         notes.append(
-            f"partition: of {counted(size, 'training example')}, {several} have several clients, {none} have none"
+            f"partition: of {counted(size, 'training example')}, {several} are at several clients, {none} at no client"
         )
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
         notes.append(f"partition.classes_per_client={classes}: each client has all classes")

@@ -1,4 +1,7 @@
-"""Partitions of images over clients: one pure, seeded function per ``partition.kind``, in one table."""
+"""Partitions of images among clients.
+
+The table :data:`PARTITIONS` has one function per ``partition.kind``.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,14 @@ REMEDIES = {
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """Return the partition of ``task`` that ``settings`` (one of ``PARTITION_SETTINGS``) and ``seed`` determine.
+    """Return the partition of a task among clients. Equal arguments give equal partitions.
 
-    By default, a client's test images have the class proportions of the client's training images.
+    In most kinds of partition, a client's test images have the class proportions of the client's training images.
+
+    Args:
+        settings: An instance of a class in ``PARTITION_SETTINGS``.
+        task: The task.
+        seed: Seed of the random draws.
 
     Raises:
         UserError: A setting cannot be satisfied, or a client would have no training images.
@@ -73,14 +81,14 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """Return the random generator for partitions of this ``kind``, seeded by (seed, kind)."""
+    """Return a random generator that is seeded by ``seed`` and by ``kind``, the name of the draw."""
     return named_rng(f"{seed}/partition/{kind}")
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """Return the partition in which client ``owner[i]`` holds training image i.
+    """Return the partition in which client ``owner[i]`` has training image i.
 
-    Each client's test images follow the class proportions of its training images.
+    Each client's test images have the class proportions of the client's training images.
     """
     test = client_rows(follow_training(task, owner, clients, rng), clients)
     return Partition(client_names(clients), client_rows(owner, clients), test, _untrained(task))
@@ -94,8 +102,8 @@ def _untrained(task: ImageTask) -> list[str]:
     if len(missing) > 5:
         missing[5:] = ["..."]
     return [
-        f"partition: no training examples of {', '.join(missing)}, so clients get its test examples in proportion to "
-        "client sizes"
+        f"partition: classes without training examples: {', '.join(missing)}. Their test examples are assigned in "
+        "proportion to client sizes"
     ]
 
 
@@ -123,8 +131,8 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
         floor = min(FLOOR, int(size) // (2 * clients))
     if floor * clients > size:
         raise UserError(
-            f"{counted(floor, 'example')} for each of {clients} clients make {floor * clients} in total, but class "
-            f"{task.classes[smallest]} has only {size}. Use partition.floor={size // clients}",
+            f"{clients} clients x {counted(floor, 'example')} of each class = {floor * clients} per class, "
+            f"but class {task.classes[smallest]} has only {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
@@ -133,7 +141,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     partition = partition_by_owner(task, owner, clients, rng)
     if settings.floor is None and floor < FLOOR:
         partition.notes.append(
-            f"partition.floor={floor}: a larger value would use more than half of the smallest class"
+            f"partition.floor={floor}: chosen, since a larger value would use more than half of the smallest class"
         )
     return partition
 
@@ -176,7 +184,7 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     if count > len(labels):
         raise UserError(
             f"{clients} clients x {each} = {count} shards, but only {counted(len(labels), 'training example')}. "
-            "Use fewer clients or shards",
+            "Use fewer clients, or fewer shards",
             "partition.shards_per_client",
         )
     shuffled = rng.permutation(len(labels))
@@ -249,7 +257,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     """
     if settings.by not in task.called:
         raise UserError(
-            f"{task.name} ({task.source}) cannot be partitioned by {settings.by!r}{nearest(settings.by, task.called)}",
+            f"task {task.name} (task.source={task.source}) cannot be partitioned by {settings.by!r}"
+            f"{nearest(settings.by, task.called)}",
             "partition.by",
         )
     many = task.called[settings.by][1]
@@ -258,8 +267,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"{task.name} ({task.source}) has no {many}, which partition=natural needs. "
-            "Use partition=iid, partition=dirichlet or partition=shards",
+            f"partition=natural needs the {many} of all examples, but task {task.name} (task.source={task.source}) "
+            "does not name them. Use partition=iid, dirichlet or shards",
             f"partition.by={settings.by}",
         )
     clients = settings.embedded_clients
@@ -287,7 +296,7 @@ def _problem(partition: object, settings: object, task: ImageTask, rng: np.rando
             if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
                 return f"{name} rows of client {client} that are not a list of integers"
             if len(part) and not 0 <= part.min() <= part.max() < count:
-                return f"{name} rows of client {client} outside 0 to {count - 1}"
+                return f"{name} rows outside 0 to {count - 1} for client {client}"
     return ""
 
 

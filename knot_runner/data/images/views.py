@@ -1,6 +1,7 @@
-"""Image views for a student whose teacher sees the originals: gray, edges, half the resolution.
+"""Views of images: gray images, edge images, or images of half the resolution.
 
-The views are our own choice; Gupta et al. (2016) use pairs of color and depth images.
+A student learns from a view while its teacher sees the original images. These views are our own choice. Gupta et al.
+(2016) use pairs of color and depth images.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
 def viewed_images(images: Images, view: View) -> Images:
-    """Return ``images`` transformed by ``view``, float32 in 0..1, with unchanged labels and order."""
+    """Return ``images`` transformed by ``view``, with pixels as float32 from 0 to 1.
+
+    Labels and order do not change. For the view "none", the images are returned unchanged.
+    """
     if view == "none":
         return images
     shown = {"gray": gray, "edges": edges, "half": half_size}[view](unit_pixels(images.pixels, np.float32))
@@ -27,9 +31,9 @@ def viewed_images(images: Images, view: View) -> Images:
 
 
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
-    """Return ``task`` adapted to the images ``train``, which are the output of a view.
+    """Return the settings ``task``, adapted to ``train``, the training images in a view.
 
-    The task gets the shape of these images, and the mean and standard deviation of each of their channels.
+    The shape, and the mean and standard deviation of each channel, become those of ``train``.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # avoids division by 0 for a constant channel
@@ -37,17 +41,17 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """Return gray images of shape [N, 1, H, W] from color images [N, 3, H, W]; gray images are unchanged."""
+    """Return gray images of shape [N, 1, H, W] from color images of shape [N, 3, H, W]. Gray images are unchanged."""
     if pixels.shape[1] == 1:
         return pixels
     return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
 
 
 def edges(pixels: np.ndarray) -> np.ndarray:
-    """Return edge images of shape [N, 1, H, W], values 0 to 1, from images of shape [N, C, H, W].
+    """Return edge images of shape [N, 1, H, W], with values from 0 to 1, from images of shape [N, C, H, W].
 
-    The value of a pixel is the magnitude of the gray image's gradient, from the two Sobel kernels, divided by the
-    largest possible magnitude 4 sqrt(2). Beyond the border, the nearest pixel is repeated.
+    The value of a pixel is the magnitude of the Sobel gradient of the gray image, divided by the largest possible
+    magnitude, ``4 * sqrt(2)``. Beyond the border, the nearest pixel is repeated.
     """
     wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
@@ -58,6 +62,9 @@ def edges(pixels: np.ndarray) -> np.ndarray:
 
 
 def half_size(pixels: np.ndarray) -> np.ndarray:
-    """Return the mean of each 2x2 block of pixels, of shape [N, C, H/2, W/2], from images of shape [N, C, H, W]."""
+    """Return images of half the height and width. Each pixel is the mean of a 2x2 block of pixels.
+
+    The shape changes from [N, C, H, W] to [N, C, H/2, W/2].
+    """
     count, channels, height, width = pixels.shape
     return pixels.reshape(count, channels, height // 2, 2, width // 2, 2).mean((3, 5))

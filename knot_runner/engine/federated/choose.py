@@ -1,4 +1,4 @@
-"""Create the engine that ``hardware.engine`` selects; never fall back to another engine."""
+"""Create the engine that ``hardware.engine`` selects. If this engine cannot be used, an error is raised."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def make_engine(
     hardware: HardwareSettings, networks: Sequence[Network], data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
 ) -> Engine:  # fmt: skip
-    """Return an engine that is ready to train the models ``networks`` on ``data`` and to evaluate them on ``test``.
+    """Return an engine that trains models of ``networks`` on ``data`` and evaluates these models on ``test``.
 
     With ``hardware.engine=auto``, the device determines the engine. If this engine is ``stacked`` and a network is a
-    text model or custom model, ``loop`` is used instead.
+    text model or a custom model, the engine ``loop`` is used instead.
 
     Raises:
-        UserError: The device, the engine and the precision are not compatible.
+        UserError: The engine does not support the device, the precision or a network.
     """
     inputs = EngineInputs(hardware, networks, data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
@@ -41,7 +41,11 @@ def make_engine(
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
-    """Return the reference engine, ``hardware.engine=loop``, which supports every device and model."""
+    """Return the reference engine (``hardware.engine=loop``), which supports every device and every network.
+
+    Raises:
+        UserError: ``hardware.precision`` is ``tf32`` or ``bf16``.
+    """
     from knot_runner.engine.federated.loop import Loop
 
     if inputs.hardware.precision in ("tf32", "bf16"):
@@ -56,7 +60,11 @@ def make_loop(inputs: EngineInputs) -> Engine:
 
 
 def make_lean(inputs: EngineInputs) -> Lean:
-    """Return the engine ``hardware.engine=lean``, which trains in worker processes on CPUs."""
+    """Return the engine that trains clients in worker processes on CPUs (``hardware.engine=lean``).
+
+    Raises:
+        UserError: The device is not a CPU.
+    """
     if not is_host(inputs.device.type):
         raise UserError(
             f"this engine runs only on a CPU, but the device is {inputs.device}",
@@ -70,9 +78,10 @@ def make_lean(inputs: EngineInputs) -> Lean:
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
-    """Return the engine ``hardware.engine=stacked``, for any device.
+    """Return the engine that trains many clients at once, on any device (``hardware.engine=stacked``).
 
-    It supports the package's image models, but no custom models.
+    Raises:
+        UserError: A network is a text model or a custom model.
     """
     from knot_runner.engine.federated.stacked.engine import Stacked
 
@@ -106,11 +115,7 @@ def _per_network(engines: Sequence[Engine]) -> Engine:
 
 
 class PerNetwork:
-    """An engine that sends the requests for network k to ``engines[k]``, all in this process.
-
-    The engines run one after another, on the same device and data. The lean engine does not need this class, because
-    each of its workers can train every network.
-    """
+    """An engine for several networks. It passes the requests for network k to ``engines[k]``."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.name = engines[0].name
@@ -118,26 +123,26 @@ class PerNetwork:
         self._engines = engines
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`."""
+        """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`)."""
         results: dict[int, Trained] = {}
         for engine, positions, requests in self._divided(cohort):
             results.update(zip(positions, engine.train(requests), strict=True))
         return ordered(results)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`."""
+        """Return the logits or features of every request, in order (:meth:`Engine.logits`)."""
         results: dict[int, Tensor] = {}
         for engine, positions, part in self._divided(requests):
             results.update(zip(positions, engine.logits(part), strict=True))
         return ordered(results)
 
     def close(self) -> None:
-        """Implement :meth:`Engine.close`."""
+        """Close all engines (:meth:`Engine.close`)."""
         for engine in self._engines:
             engine.close()
 
     def _divided(self, requests: list[Asked]) -> Iterator[tuple[Engine, list[int], list[Asked]]]:
-        """Yield each engine that has requests, with their positions in ``requests`` and the requests."""
+        """Yield (engine, positions in ``requests``, requests for this engine) for each engine that has requests."""
         for number, engine in enumerate(self._engines):
             positions = [position for position, request in enumerate(requests) if request.network == number]
             if positions:

@@ -1,8 +1,7 @@
-"""The engine interface: requests for a client's local training and for inference, and results, as plain data.
+"""The interface of engines: requests for local training and inference, and their results, as plain data.
 
-:mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes in this module
-contain tensors instead of references to stored tensors. A round has thousands of requests, and each request is executed
-once and never stored.
+Requests contain all tensors that they need. Methods that train in stages use the requests in
+:mod:`knot_runner.engine.requests` instead.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ ROWS_OF_MANY = 1024
 
 
 def silent(text: str) -> None:
-    """Print nothing."""
+    """Ignore the message ``text``."""
 
 
 @dataclass(frozen=True)
 class ClientModel:
-    """A model as two flat vectors: P weights, and Q buffer values (running statistics; Q = 0 without BatchNorm)."""
+    """A model as two flat vectors: P weights, and Q buffer values. Buffers are the running statistics of BatchNorm."""
 
     weights: Tensor
     buffers: Tensor
@@ -46,10 +45,12 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training, except for the trained weights, which are in the module.
+    """The result of local training, except for the trained weights. These are in the client's model.
 
-    ``loss``: mean loss over all steps; ``steps``: number of optimizer steps; ``kept``: further tensors that a
-    :class:`LocalProgram` returns, by name.
+    Attributes:
+        loss: Mean loss over all steps.
+        steps: Number of optimizer steps.
+        kept: Further tensors that a :class:`LocalProgram` returns, by name.
     """
 
     loss: float
@@ -59,14 +60,15 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A local program: a function ``run(settings, work)`` that replaces the steps of local training, and its inputs.
+    """A function that replaces the steps of a client's local training, and the inputs of this function.
 
-    ``work`` is a :class:`~knot_runner.engine.training.LocalWork`.
-
-    ``settings``: plain data. ``tensors``: inputs in addition to the tensors of the request, by name. ``further``: for
-    cost accounting, the number of epochs that the program trains in addition to the epochs of the request. Worker
-    processes look up ``run`` by its module and name, so it must be defined at the top level of a module of the package
-    or of a plug-in.
+    Attributes:
+        run: The function ``run(settings, work)``, where ``work`` is a :class:`~knot_runner.engine.training.LocalWork`.
+            Define it at the top level of a module, so that worker processes can import it.
+        settings: Plain data for ``run``.
+        tensors: Further input tensors by name, in addition to the tensors of the request.
+        further: Number of epochs that ``run`` trains in addition to the epochs of the request. Used only to report the
+            compute cost.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
@@ -77,31 +79,34 @@ class LocalProgram:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """A request for one client's work in one round.
+    """A request for one client's local training in one round.
 
     Attributes:
         client: The client's number.
         round: The round, counted from 0.
         seed: The seed of the run.
-        start: The model that training starts from, in the dtype of the computation. Requests of a round may share
-            this object.
+        start: The initial model, in the dtype of the computation.
         rows: Row numbers of the client's training examples among the training examples of all clients, int64, shape
             [n].
-        test_rows: Row numbers, shape [m], of the test examples on which the model is evaluated before and after
-            training.
-        control: A vector of P values that is added to every gradient (SCAFFOLD); None if the method has no such vector.
+        test_rows: Row numbers of the test examples, shape [m]. The model is evaluated on these examples before and
+            after training.
+        control: A vector of P values that is added to every gradient, as in SCAFFOLD; None if the method has no such
+            vector.
+        objective: The training objective.
         inputs: Inputs of the objective by name, each of shape [n, ...] with one entry per training example.
-        models: Further models whose features the objective reads, such as the client's previous model.
+        models: Further models by name, such as the client's previous model. The objective reads their features.
         network: Index of the client's network among the networks of the engine.
-        held: Number of examples at the end of ``rows`` that are held out from training. The mean loss on these examples
-            is computed every ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower
-            mean loss, and the weights with the lowest mean loss are returned.
-        program: Replaces the training steps. Every engine runs it for one client at a time.
+        held: Number of examples at the end of ``rows`` that are held out from training, for early stopping. Training
+            stops after ``recipe.patience`` steps without a lower mean loss on these examples. The result has the
+            weights with the lowest mean loss.
+        program: A local program that replaces the training steps; None for ordinary training.
     """
 
     client: int
     round: int
     seed: int
+    # Tensors, not references to stored tensors: a round has thousands of requests.
+    # Each request is executed once and never stored.
     start: ClientModel
     rows: Tensor
     test_rows: Tensor
@@ -115,7 +120,7 @@ class LocalTraining:
     program: LocalProgram | None = None
 
     def model_of(self, name: str) -> ClientModel:
-        """Return the model ``name``, whose features the objective reads.
+        """Return the model called ``name``: one of ``models``, or the initial model for the name "start".
 
         Raises:
             UserError: The request has no model of this name.
@@ -123,17 +128,16 @@ class LocalTraining:
         models = {"start": self.start, **self.models}
         if name not in models:
             raise UserError(
-                f"objective {self.objective.name}: unknown model {name!r} (choose from {', '.join(models)})"
+                f"objective {self.objective.name!r}: unknown model {name!r} (choose from {', '.join(models)})"
             )
         return models[name]
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the request needs only SGD with a constant learning rate.
+        """Return whether each engine can use its own training loop for this request.
 
-        Such a request has no held-out rows and no program, and its objective does not read the head (``reads_head``).
-
-        Every engine has its own training loop for such requests. All other requests run in the plain loop.
+        The request must have SGD with a constant learning rate, no held-out examples, no local program, and an
+        objective without ``reads_head``. Any other request is trained by the reference engine.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -141,18 +145,18 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of one client.
+    """The result of one client's local training.
 
     Attributes:
         client: The client's number.
-        weights: The trained weights [P].
-        buffers: The running statistics [Q].
+        weights: The trained weights, shape [P].
+        buffers: The running statistics after training, shape [Q].
         steps: The number of optimizer steps.
         loss: The mean training loss over all steps, without the proximal term.
         before: The number of correct predictions on the request's test examples before training.
-        after: The number of correct predictions on the same examples after training.
+        after: The number of correct predictions on the request's test examples after training.
         finite: Whether all trained weights are finite.
-        kept: Further tensors that a program returns.
+        kept: Further tensors that a local program returns, by name.
     """
 
     client: int
@@ -173,15 +177,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class Inference:
-    """A request for the logits of ``rows`` [n] of the test or training examples under one ``model``.
+    """A request for the logits or the features of n examples under one model.
 
     Attributes:
+        model: The model.
+        rows: Row numbers of the examples, shape [n].
+        split: The examples to which ``rows`` refer: the "test" examples or the "train" examples of all clients.
         network: The index of the network among the networks of the engine.
-        output: ``logits`` or ``features``. Features are the inputs of the network's last layer.
-        many: Whether further requests evaluate other models on the same rows. If so, the engine may share computations
-            that depend only on the rows among these models. Results then differ by rounding.
-        body: Identifier of the model's body (all layers except the head). Models with the same identifier differ only
-            in their heads, so the engine may compute the inputs of these heads once. The results are bitwise equal.
+        many: Whether other requests evaluate other models on the same examples. If true, the engine may reuse work for
+            all these models, and results may differ by rounding.
+        body: Identifier of the model's body (all layers except the head); "" if unknown. Models with the same
+            identifier must differ only in their heads. The engine may then reuse work. Results do not change.
+        output: The requested values. Features are the inputs of the network's last layer.
     """
 
     model: ClientModel
@@ -195,10 +202,9 @@ class Inference:
 
 
 class Engine(Protocol):
-    """The interface of an engine, which trains cohorts and runs inference.
+    """The interface of an engine, which trains the clients of a round (the cohort) and runs inference.
 
-    Results do not depend on the order of requests, on the number of workers, or on how requests are divided into
-    chunks.
+    Results do not depend on the order of requests or on the number of workers.
     """
 
     name: str
@@ -208,14 +214,17 @@ class Engine(Protocol):
         """Train every client of ``cohort``; return the results in the same order, on the CPU."""
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Return the logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
+        """Return the logits [n, C] or the features [n, H] of every request, in order and on the CPU.
+
+        Models are in evaluation mode.
+        """
 
     def close(self) -> None:
         """End worker processes and free memory."""
 
 
 def ordered(results: Mapping[int, Item]) -> list[Item]:
-    """Return the values of ``results``, sorted by key. The keys are the positions of the requests."""
+    """Return the values of ``results`` in the order of the keys. The keys are the positions of the requests."""
     return [results[position] for position in sorted(results)]
 
 
@@ -227,8 +236,14 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 class EngineInputs:
     """Inputs for building an engine.
 
-    Requests refer to ``networks`` by their index. ``note`` prints a message for the user. ``plugins`` are the plug-ins
-    of the run.
+    Attributes:
+        hardware: The settings of the hardware.
+        networks: The networks to train. Requests refer to a network by its index in this sequence.
+        data: The training examples of all clients.
+        test: The test examples of all clients.
+        device: The device to compute on.
+        note: Function that prints a message for the user.
+        plugins: The plug-ins of the run.
     """
 
     hardware: HardwareSettings
@@ -255,24 +270,32 @@ class EngineInputs:
 
 @dataclass(frozen=True)
 class Phase:
-    """A number of epochs that train all parameters, only the head, or all parameters except the head."""
+    """One phase of local training: ``epochs`` epochs that train the parameters ``trains``.
+
+    ``trains`` is "all", "head" or "body". The body consists of all parameters except the head.
+    """
 
     epochs: int
     trains: Literal["all", "head", "body"] = "all"
 
 
+# A method computes a recipe from the settings for each client and round, and a recipe is never stored.
+# In contrast, users write StageSettings, and the keys of stages depend on them.
 @dataclass(frozen=True)
 class Recipe:
-    """The training configuration of a client. The client minimizes mean_i loss_i + (proximal / 2) || w - w_start ||^2.
+    """The training configuration of one client in one round.
 
-    A method computes the configuration for one client and one round from the settings (for example, a learning rate
-    from a temperature). The configuration is never stored. In contrast, a user writes
-    :class:`~knot_runner.config.settings.groups.StageSettings`, and the key of a stage depends on these settings. Both
-    classes have an optimizer, learning rate, batch size and weight decay.
+    The client minimizes the mean loss plus ``proximal / 2 * ||w - w_start||^2``, where w_start is the initial model.
 
-    ``cosine``: whether the learning rate of step t is lr (1 + cos(pi t / T)) / 2, where T is the maximum number of
-    steps. ``check``, ``patience``: early stopping for requests with held-out rows; see ``held`` of
-    :class:`LocalTraining`.
+    Attributes:
+        phases: The phases of the training, in order.
+        drop_last: Whether to leave out the last batch of an epoch if it is smaller than ``batch_size``.
+        decay_biases: Whether weight decay also applies to biases.
+        frozen_statistics: Whether training leaves the running statistics of batch normalization unchanged.
+        cosine: Whether the learning rate of step t is ``lr * (1 + cos(pi * t / T)) / 2``, where T is the maximum number
+            of steps. If false, the learning rate is constant.
+        check: Number of steps between two evaluations on held-out examples (see ``LocalTraining.held``).
+        patience: Number of steps without a lower loss on held-out examples after which training stops.
     """
 
     phases: tuple[Phase, ...]

@@ -1,7 +1,4 @@
-"""A model's parameters and buffers as two flat vectors.
-
-With flat vectors, averaging models, adding control variates and stacking models each take one line of code.
-"""
+"""A model's parameters and buffers as two flat vectors: P parameters, and Q buffer values."""
 
 from __future__ import annotations
 
@@ -24,7 +21,13 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Field:
-    """The position and shape of one tensor within a flat vector."""
+    """The position of one tensor in a flat vector.
+
+    Attributes:
+        name: The name of the tensor.
+        shape: The shape of the tensor.
+        start: The index of the tensor's first value.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -36,6 +39,7 @@ class Field:
         return self.start + prod(self.shape)
 
 
+# With flat vectors, averaging models, adding control variates and stacking models each take one line of code.
 @dataclass(frozen=True)
 class FlatLayout:
     """The position of each parameter and buffer in the flat vectors, in the order of the model's definition."""
@@ -61,20 +65,23 @@ class FlatLayout:
         return next(field.shape[-1] for field in self.parameters if self._matches(field, "head"))
 
     def mask(self, keep: str) -> Tensor:
-        """Return the mask, shape [P], of the parameters of ``head``, ``body`` (all except the head) or ``all``."""
+        """Return a mask, shape [P], that is true for the selected parameters.
+
+        ``keep``: the parameters to select: "all", "head", or "body" (all except the head).
+        """
         return self._mask(lambda field: keep == "all" or self._matches(field, "head") == (keep == "head"))
 
     def biases(self) -> Tensor:
-        """Return the mask [P] of the parameters named ``bias``."""
+        """Return a mask, shape [P], that is true for the parameters whose names end with ``bias``."""
         return self._mask(lambda field: field.name.endswith("bias"))
 
     @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
-        """Return the mask [P] of the parameters that ``patterns`` select by name.
+        """Return a mask, shape [P], that is true for the parameters that ``patterns`` select by name.
 
-        Patterns use file name syntax, and ``head`` stands for the head. A pattern that begins with "!" excludes
-        parameters. The other patterns select parameters. If all patterns begin with "!", all other parameters are
-        selected.
+        Patterns have the syntax of file name patterns, such as ``layers.*``. The pattern ``head`` stands for the head.
+        A pattern that begins with "!" excludes parameters, and any other pattern selects parameters. If all patterns
+        begin with "!", all parameters that are not excluded are selected.
 
         Raises:
             UserError: A pattern matches no parameter, or no parameter is selected.
@@ -91,7 +98,7 @@ class FlatLayout:
         return mask
 
     def _selected(self, pattern: str) -> Tensor:
-        """Return the mask [P] of the parameters that match ``pattern``; raise :class:`UserError` if none does."""
+        """Return a mask, shape [P], of the parameters that match ``pattern``; raise UserError without a match."""
         mask = self._mask(lambda field: self._matches(field, pattern))
         if not mask.any():
             raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
@@ -106,7 +113,7 @@ class FlatLayout:
         return fnmatch.fnmatchcase(field.name, pattern)
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Return views of the ``weights`` (P values) outside the head, followed by the ``buffers`` (Q values)."""
+        """Return a list: the values of ``weights`` [P] outside the head, as views, and then ``buffers`` [Q]."""
         parts = []
         for field in self.parameters:
             if not self._matches(field, "head"):
@@ -115,25 +122,26 @@ class FlatLayout:
 
 
 def layout_of(network: Network) -> FlatLayout:
-    """Return the layout of the network's model.
-
-    The model is built on the meta device, without memory or random draws.
-    """
+    """Return the positions of the parameters and buffers of the network's model in flat vectors."""
+    # Building a model on the meta device needs no memory and no random draws.
     with torch.device("meta"):
         model = build_network(network)
     return FlatLayout(_fields(dict(model.named_parameters())), _fields(_kept_buffers(model)), network.head)
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return the initial weights (P values) and buffers (Q values) of all clients with this network, in float32."""
+    """Return the initial model of :func:`initial_network` as flat vectors: P weights, and Q buffer values."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """Return a new model, initialized from the run's seed. The encoder of a text model may be pretrained.
+    """Return a new model with initial weights that depend on the run's ``seed``.
+
+    If the network has a pretrained encoder, the encoder's weights are loaded. ``data_root``: the base folder of a
+    relative path to these weights.
 
     Raises:
-        UserError: A custom model does not fit the images.
+        UserError: A custom model does not accept the images, or does not return one logit per class.
     """
     check_network(network, seed)
     with seeded(seed, "init"):
@@ -146,14 +154,18 @@ def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.M
 
 
 def check_network(network: Network, seed: int) -> None:
-    """Raise :class:`UserError` if the network is a custom model that does not fit the images."""
+    """Check a custom model on images of the task. Networks of the package are not checked.
+
+    Raises:
+        UserError: The custom model does not accept the images, or does not return one logit per class.
+    """
     if isinstance(network.spec, CustomSettings):
         with seeded(seed, "check"):
             check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
 
 
 def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return copies of a model's parameters and buffers as flat vectors."""
+    """Return copies of a model's parameters and buffers as two flat vectors."""
     weights = _joined(model.parameters())
     return weights, _joined([weights[:0], *_kept_buffers(model).values()])
 
@@ -164,14 +176,17 @@ def _joined(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Return named views into ``flat`` [..., size]; leading dimensions are kept."""
+    """Return views into the flat vector ``flat``, by name: one view for each tensor in ``fields``.
+
+    If ``flat`` has leading dimensions, each view has the same leading dimensions.
+    """
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 
 
 @torch.no_grad()
 def load_flat(model: nn.Module, weights: Tensor, buffers: Tensor) -> None:
-    """Copy flat vectors into ``model``, in place."""
+    """Copy the flat vectors ``weights`` and ``buffers`` into the parameters and buffers of ``model``."""
     for vector, tensors in ((weights, model.parameters()), (buffers, _kept_buffers(model).values())):
         start = 0
         for tensor in tensors:
@@ -180,7 +195,7 @@ def load_flat(model: nn.Module, weights: Tensor, buffers: Tensor) -> None:
 
 
 def _kept_buffers(model: nn.Module) -> Tensors:
-    """Return the running statistics. They do not include the position ids, which text models hold as a buffer."""
+    """Return the running statistics by name. Other buffers are omitted, such as the position ids of text models."""
     return {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 

@@ -19,10 +19,12 @@ Result = Trained | Tensor
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the client's images: which parameters are trained, and the order and augmentation of the images.
+    """One pass over a client's images.
 
-    ``order``, an int64 tensor of shape [n']: positions of the images among the client's n rows (n' < n if a smaller
-    last batch is dropped). ``crops``, shape [n', 3]: the augmentation of each image (:func:`sample_epoch`), or None.
+    Attributes:
+        trains: The parameters that are trained: "all", "head" or "body".
+        order: The positions of the images among the client's images, int64, shape [n].
+        crops: The augmentation of each image, shape [n, 3] (:func:`sample_epoch`). None without augmentation.
     """
 
     trains: str
@@ -31,7 +33,10 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Yield the epochs of all phases, in order. All engines seed the random draws by (seed, round, client)."""
+    """Yield the epochs of all phases of a client's training. Each has a random order and augmentation of the images.
+
+    Random numbers depend only on (seed, round, client) and are therefore the same in every engine.
+    """
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:
@@ -41,10 +46,10 @@ def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
 
 
 def local_draws(request: LocalTraining) -> torch.Generator:
-    """Return the generator of a client's batch orders and augmentations."""
+    """Return a new random generator for the order and the augmentation of a client's examples in one round."""
     return generator(request.seed, "local", request.round, request.client)
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Return the number of optimizer steps of a client with ``count`` examples."""
+    """Return the number of optimizer steps in one round of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)

@@ -1,4 +1,7 @@
-"""The plain loop over clients: modules, autograd and ``torch.optim``. Other engines are compared with this engine."""
+"""The reference engine: a plain loop over clients that uses modules, autograd and ``torch.optim``.
+
+The results of the other engines are compared with the results of this engine.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from knot_runner.util.errors import UserError
 class Loop:
     """An engine that trains one client after another on ``device``, with any network and objective.
 
-    ``data``, ``test``: the examples of all clients.
+    ``data``: the training examples of all clients. ``test``: the test examples of all clients.
     """
 
     name = "loop"
@@ -45,20 +48,20 @@ class Loop:
         self.read: Tensor | None = None  # last input of the head, if an objective reads features
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`."""
+        """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`)."""
         return [self.train_client(request) for request in cohort]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`."""
+        """Return the logits or features of every request, in order (:meth:`Engine.logits`)."""
         return [self.infer(request) for request in requests]
 
     def close(self) -> None:
-        """Do nothing, because there is nothing to free."""
+        """Do nothing. This engine has no worker processes to end."""
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client from the model of the request, with the settings or the program of the request.
+        """Train one client as ``request`` describes; return the result.
 
-        The model is evaluated before and after training. ``weights``: not used; the result has its own memory.
+        The client's model is evaluated on test examples before and after training. The argument ``weights`` is ignored.
         """
         before = self.correct(request.test_rows, request.start)
         work = LocalWork(self, request)
@@ -76,16 +79,17 @@ class Loop:
         )  # fmt: skip
 
     def infer(self, request: Inference) -> Tensor:
-        """Return the logits or features of one request; see :meth:`Engine.logits`."""
+        """Return the logits or features of one request, on the CPU (:meth:`Engine.logits`)."""
         self._load(request.model)
         data = self.test if request.split == "test" else self.data
         call = feature_reader(self.model, self.network) if request.output == "features" else None
         return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS, call).cpu()
 
     def features(self, model: ClientModel, rows: Tensor) -> Tensor:
-        """Return the features of ``model``, shape [n, H], for the training examples at ``rows``.
+        """Return the features of training examples under ``model``, shape [n, H].
 
-        The call does not change the weights of the engine's module.
+        ``rows``: the row numbers of the examples. Features are the inputs of the last layer. After the call, the
+        engine's own model has the same weights as before.
         """
         current = ClientModel(*flat.flat_vectors(self.model))
         outputs = self.infer(Inference(model, rows, "train", output="features"))
@@ -93,9 +97,9 @@ class Loop:
         return outputs.to(self.device)
 
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss``, which reads logits, rows and features, as a function of only the logits and the rows.
+        """Return a loss function of (logits, rows) that calls ``loss(logits, rows, features)``.
 
-        After this call, each forward pass of the model, or of a copy of the model, stores the input of the head.
+        The features are those of the last forward pass of the engine's model, or of a copy of this model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -107,9 +111,9 @@ class Loop:
         return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
     def correct(self, rows: Tensor, model: ClientModel | None = None) -> int:
-        """Return the number of test examples at ``rows`` that the model classifies correctly.
+        """Return how many of the test examples with the row numbers ``rows`` are classified correctly.
 
-        If ``model`` is given, its weights are loaded first. Otherwise the current weights are used.
+        ``model``: the model to load and evaluate. If it is None, the current weights are evaluated.
         """
         if model is not None:
             self._load(model)

@@ -1,12 +1,10 @@
-"""Wrappers that change the clients' messages in any federated method, and FLOP estimates for a round.
+"""Wrappers that add a feature to a federated method, and estimates of a round's FLOPs.
 
-The wrappers are privacy, compression, a simulated fleet, server distillation, and clusters.
+The wrappers add privacy, compression, a simulated fleet, server distillation, or clusters.
 
-Message bytes are counted where messages are created (:mod:`knot_runner.methods.federated.averaging`,
-:mod:`knot_runner.methods.messages`). FLOPs are estimated. Let F be the FLOPs of one example's forward pass. Inference
-takes F. Training takes 3 F per example and epoch, since the backward pass takes about twice the forward pass (Kaplan et
-al. 2020, section 2.1). The estimate leaves out optimizer steps, aggregation, evaluation on test examples, and an
-objective's forward passes of other models.
+Let F be the FLOPs of one example's forward pass. Inference takes F per example. Training takes 3 F per example and
+epoch, because the backward pass takes about twice the forward pass (Kaplan et al. 2020, section 2.1). The estimate
+does not count optimizer steps, aggregation, evaluation, and forward passes of other models.
 """
 
 from __future__ import annotations
@@ -24,7 +22,10 @@ AROUND = ("privacy", "fleet")
 
 
 def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with the wrappers that ``settings`` select, the wrapped federation, and notes for the user.
+    """Add the wrappers that ``settings`` select.
+
+    Returns:
+        The wrapped method, the federation for it, and notes for the user.
 
     Raises:
         UserError: The method does not support one of the wrappers.
@@ -54,11 +55,13 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
 def round_flops(
     flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
 ) -> dict[str, int | None]:
-    """Return ``client_flops`` and ``server_flops`` of one round; both are None if ``flops`` is None.
+    """Return the entries ``client_flops`` and ``server_flops`` of one round; both are None if ``flops`` is None.
 
-    The counts cover the local training of ``requests`` and the work in ``further``, which follows the aggregation of
-    the clients' messages. Inference in ``further`` is added to ``server_flops`` if the server trains, and otherwise to
-    ``client_flops``.
+    Args:
+        flops: The FLOPs of one example.
+        requests: The round's requests for local training. They count as ``client_flops``.
+        further: The work after the aggregation. It counts as ``server_flops`` if it trains a model of the server, and
+            otherwise as ``client_flops``.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
@@ -72,17 +75,17 @@ def round_flops(
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
-    """Return the FLOPs of one local training: 3 F per example and epoch.
+    """Return the FLOPs of one local training.
 
-    An epoch that trains the head needs no gradients below the head, and an epoch that trains the body needs no
-    gradients of the head's weights. If the request has a local program, ``further`` of the program is added as epochs
-    that train all parameters.
+    An epoch costs three forward passes per example. Training only the head or only the body costs less. Additional
+    epochs of the request's program are included.
     """
     recipe = request.recipe
     count = len(request.rows)
     if recipe.drop_last:
         count -= count % recipe.batch_size
     whole = 3 * flops.forward
+    # Training the head needs no gradients below the head. Training the body needs no gradients of the head's weights.
     each = {"all": whole, "head": flops.forward + flops.head, "body": whole - flops.head}
     total = sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases)
     if request.program:

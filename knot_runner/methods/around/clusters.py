@@ -1,4 +1,4 @@
-"""Run a method on clusters of clients: each cluster has its own model and does not depend on the other clusters."""
+"""Run a method separately on each cluster of clients. Each cluster has its own model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MEANS = {
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
-    """Return a method that runs ``method`` on each of the disjoint ``clusters``, all in the same rounds.
+    """Return a method that runs ``method`` separately on each of the disjoint ``clusters``.
 
-    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. The results of a cluster depend only
-    on the members of the cluster.
+    One round of the returned method is one round of ``method`` in every cluster. The results of a cluster depend only
+    on its own members. The state holds the entry ``<name>`` of each cluster as ``cluster/<number>/<name>``.
     """
     each = _Clusters(method, clusters)
     return replace(
@@ -39,20 +39,20 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
-    """Return the entries of the state that belong to cluster ``number``, without the cluster's prefix."""
+    """Return the entries of cluster ``number`` in ``state``. The prefix of their names is left out."""
     return entries_below(state, f"cluster/{number}/")
 
 
 def joint_state(states: list[FederatedState]) -> FederatedState:
-    """Return the states of all clusters, in order, as one state."""
+    """Combine the clusters' states into one state. ``states`` is in the order of cluster numbers."""
     return {f"cluster/{number}/{name}": value for number, state in enumerate(states) for name, value in state.items()}
 
 
 def joint_row(rows: list[State]) -> State:
-    """Combine the log entries of the clusters into one log row.
+    """Combine the clusters' log entries into one log row.
 
-    The row holds only the entries in :data:`SUMMED` and :data:`MEANS`, and the ``clock``. Each cluster has its own
-    clock, and the row holds the latest time. A mean is None if the weights of all clusters are 0.
+    Entries in :data:`SUMMED` are summed. Entries in :data:`MEANS` become weighted means, or None if all weights are 0.
+    ``clock`` is the latest time of all clusters. Other entries are left out.
     """
     joint: State = {}
     for name in SUMMED:
@@ -115,7 +115,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-        """Run the exchange (second messages after the server step) of each cluster."""
+        """Run each cluster's exchange of second messages, which follows the server step."""
         states = []
         rows = []
         joint = FurtherWork()

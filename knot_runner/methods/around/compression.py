@@ -16,9 +16,10 @@ INDEX = 4
 
 
 def compressed(method: Method, share: float) -> Method:
-    """Return ``method`` with clients that send only the update entries with the largest absolute values.
+    """Return ``method`` with compressed client updates.
 
-    ``share`` is the fraction of entries that a client sends. The server treats the other entries as 0.
+    A client sends only the entries with the largest absolute values. ``share`` is the fraction of entries that it
+    sends. The server treats the other entries as 0.
     """
 
     def send(sent: Sent, phase: int) -> Sent:
@@ -31,10 +32,11 @@ def compressed(method: Method, share: float) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Return the message with only the largest entries of the update: the fraction ``share``, and at least one entry.
+    """Keep only the largest entries of the update in a message; set the others to 0.
 
-    Entries are compared by absolute value. Each entry is sent with its index. The whole update is sent instead if it
-    takes fewer bytes.
+    ``share`` is the fraction of entries that are kept; at least one is kept. Entries are compared by absolute value.
+    The size of the message counts the kept entries and their indices. If the message would not become smaller, it is
+    returned unchanged.
     """
     update = sent.parts["update"]
     count = max(1, round(share * len(update)))

@@ -1,15 +1,15 @@
-"""FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
+"""FedDF (Lin et al. 2020): after averaging, the server distills the clients' models into the averaged model.
 
-The clients' logits z_k on unlabeled examples form a second message. The averaged model, with logits z, is trained on
-these logits. In the paper, training minimizes
+The averaged model is trained on unlabeled examples. Let z be its logits, and z_k the logits of client k. In the paper,
+training minimizes
 
     KL(softmax(mean_k z_k) || softmax(z))
 
-This is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: instead of this loss, you can use any loss
-and weighting of KNOT (:mod:`knot_runner.methods.losses`), or loss terms (:mod:`server_terms`).
+The settings ``ensemble=logits`` and ``weighting=A`` select this loss. Difference from the paper: all losses and
+weightings of KNOT can be used, and also loss terms (:mod:`server_terms`).
 
-The server has the clients' models, so it computes the clients' logits itself. Distillation adds no entries to the
-state, because each distillation starts from the averaged model.
+In the code, the clients' logits are called second messages. Clients do not send them: the server computes them with
+the clients' models. Distillation adds no entries to the state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ ENSEMBLE = "ensemble"
 
 
 def with_distillation(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` with a server that distills the averaged model, if ``method.server_distillation`` is set.
+    """Return ``method`` with server distillation of the averaged model.
+
+    The method is returned unchanged if ``config`` has no server distillation, or if the method already has an exchange
+    of second messages.
 
     Raises:
         UserError: The method has no averaged model.
@@ -58,7 +61,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return ``either`` if the distillation needs only the clients' mean logits, ``each`` if it needs every message."""
+    """Return ``each`` if the server needs every client's message; ``either`` if the clients' mean logits suffice."""
     if spec.ensemble != "logits" or spec.weighting != "A":
         return "each"
     if spec.terms:
@@ -73,10 +76,12 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 def ask(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return requests for the logits of the client's ``model`` on the transfer set, and on the random examples.
+    """Return the inference requests for one client's logits.
 
-    The random examples are included only if the weighting reads probability biases. The list is empty in rounds without
-    distillation, and in the additional last round of FedPer, which trains only heads.
+    The first request is for the transfer set. If the weighting reads probability biases, a second request is for random
+    examples. The list is empty in rounds without distillation, and in the additional last round of FedPer.
+
+    ``model`` is the client's trained model.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
@@ -88,7 +93,11 @@ def ask(
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return the message: ``logits`` [n, C] on the transfer set and, if the weighting reads biases, ``bias`` [C]."""
+    """Return a client's second message. The argument ``logits`` holds the results of the requests of :func:`ask`.
+
+    - part ``logits`` [n, C]: the client's logits on the transfer set
+    - part ``bias`` [C], if the weighting reads probability biases: the client's bias
+    """
     parts = {"logits": logits[0]}
     if len(logits) > 1:
         parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
@@ -99,9 +108,9 @@ def plan(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers,
 ) -> list[LocalTraining]:  # fmt: skip
-    """Return the requests for training on the clients' logits.
+    """Return one request for each student to be trained on the clients' logits.
 
-    The requests train the server's averaged model or, with FedMD, each participant's model.
+    The student is the server's averaged model. With FedMD, the students are instead the participants' models.
     """
     students = answers.students
     if "weights" in state:
@@ -113,11 +122,11 @@ def fold(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers, distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Replace the models by the distilled models.
+    """Return the state with the distilled models, and the log entries of the distillation.
 
-    The log entries are the distillation loss and steps. In rounds with an evaluation, the log also holds the test
-    accuracy before and after distillation. This accuracy is measured with the server's model, or with each client's
-    model on the client's own test set.
+    The log entries are the loss and the number of steps. In rounds with an evaluation, they also include the test
+    accuracy of the server's model before and after distillation. With FedMD, each client's model is tested on the
+    client's own test examples.
     """
     if not distilled:
         return state, {}
@@ -229,7 +238,10 @@ def _request(
 
 
 def distilled_facts(rounds: int, rows: list[State]) -> State:
-    """Return the result entry ``distilled``, a summary of the distillations in ``rows``; {} if there was none."""
+    """Return the entry ``distilled`` of a run's result, a summary of all distillations; {} if there are none.
+
+    ``rows`` are the rows of the log.
+    """
     distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
         return {}
@@ -246,10 +258,11 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 
 
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
-    """Return the rows [n] of one epoch of the server's training.
+    """Return the row numbers [n] of the transfer examples in one epoch of distillation.
 
-    By default, an epoch is the whole transfer set. If ``steps`` is set, an epoch has as many rows as this number of
-    steps needs. These rows are taken from random permutations of the transfer set, one after another.
+    By default, an epoch contains all transfer examples for training. If ``spec.steps`` is set, an epoch contains this
+    number of batches. Its examples are then taken from random permutations of the transfer set, one permutation after
+    another.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -261,10 +274,9 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return the rows of the transfer set for training, and the rows for early stopping.
+    """Return the row numbers of the transfer examples for training and of those for early stopping.
 
-    The fraction ``valid`` of the transfer set is used for early stopping. The division into these two parts is the same
-    in every round.
+    ``spec.valid`` is the fraction for early stopping. The split is the same in every round.
     """
     transfer = _server_examples(federation).transfer
     count = int(spec.valid * len(transfer))

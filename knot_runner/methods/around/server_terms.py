@@ -1,11 +1,11 @@
-"""Server distillation with the loss terms of ``method=distill`` (``method.server_distillation.terms``).
+"""Server distillation with the loss terms in ``method.server_distillation.terms``.
 
-The terms replace the losses of KNOT. A term compares the softened outputs of student and teacher, their transport cost,
-their hidden layers, or the relations among the examples of a batch.
+The terms are those of ``method=distill``. They replace the losses of KNOT. A term compares outputs, hidden layers, or
+relations among the examples of a batch.
 
-The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. The outputs of hidden
-layers can be averaged as well, because all clients start a round from the same model. The server computes hidden layers
-with the models that the clients sent. FedMD's clients send logits only, so with FedMD the terms can read only logits.
+The clients act as one teacher: its outputs are weighted means of the clients' outputs. The outputs of hidden layers can
+be averaged as well, because all clients start a round from the same model. The server computes these outputs with the
+models that the clients sent. With FedMD, clients send only logits, so terms cannot read hidden layers.
 """
 
 from __future__ import annotations
@@ -47,10 +47,19 @@ _KEY = "method.server_distillation.terms"
 
 
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
-    """Raise :class:`UserError` for terms that the server cannot distill with.
+    """Check that the server can distill with each of the loss terms.
 
-    A term must fit the clients' ``networks`` and the number of transfer ``examples``. A term must not read labels,
-    because the transfer set has none. A term may read hidden layers only if clients send models.
+    A term must not read labels, because the transfer set has none. A term may read hidden layers only if the clients
+    send models.
+
+    Args:
+        algorithm: The name of the federated method.
+        spec: The settings that contain the terms.
+        networks: The clients' networks.
+        examples: The number of examples in the transfer set.
+
+    Raises:
+        UserError: A term breaks one of these rules, or does not fit the networks or the number of examples.
     """
     for network in networks:
         for terms in read_terms(spec.terms, network, [network], _KEY):
@@ -67,7 +76,10 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
 
 @dataclass(frozen=True)
 class TermSettings:
-    """Settings of :func:`train_by_terms`. ``models``: the number of clients whose hidden layers the terms read."""
+    """Settings of :func:`train_by_terms`.
+
+    ``models``: the number of clients whose hidden layers the terms read; 0 if the terms read only logits.
+    """
 
     terms: Terms
     network: Network
@@ -78,10 +90,15 @@ class TermSettings:
 def term_program(
     spec: ServerDistillation, network: Network, points: LabelPoints, sent: list[ClientModel], weights: Tensor | None
 ) -> LocalProgram:
-    """Return the program that trains on ``spec.terms``.
+    """Return the local program that trains the student with the loss terms ``spec.terms``.
 
-    ``sent``: the clients' models. ``weights``: the weights [n, K] of the clients in the teacher's mean; None if no term
-    reads hidden layers.
+    Args:
+        spec: The settings of server distillation.
+        network: The student's network.
+        points: The coordinates of the classes.
+        sent: The models of the K clients.
+        weights: The weight of each client in the mean over clients, for each of n examples, shape [n, K]; None if no
+            term reads hidden layers.
     """
     tensors: Tensors = {}
     models = 0
@@ -96,10 +113,10 @@ def term_program(
 
 
 def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
-    """Take the server's steps on the weighted sum of the terms (a local program).
+    """Local program: train the student on the weighted sum of the loss terms.
 
-    The terms' adapters (layers between student and teacher features) and memories are created in each round. Random
-    draws are seeded by (seed, round, student).
+    Every round starts with newly initialized parameters and buffers of the terms. Random draws are seeded by the seed,
+    the round and the student.
     """
     spec = TermSettings(**settings)
     request = work.request

@@ -22,18 +22,18 @@ from knot_runner.util.errors import UserError
 
 
 def attention_map(maps: Tensor, p: float) -> Tensor:
-    """Return the attention map of each example, shape [B, H W]: the mean over channels of |A|^p, scaled to norm 1.
+    """Return the attention map of each example, shape [B, H * W], scaled to norm 1.
 
-    ``maps``: the features A of shape [B, channels, H, W].
+    The map is the mean over channels of ``|A|^p``, for the features A = ``maps`` of shape [B, channels, H, W].
     """
     return unit_length(maps.abs().pow(p).mean(1).flatten(1))
 
 
 def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean squared difference [B] between two networks' attention maps, averaged over positions.
+    """Return the squared difference between two networks' attention maps, averaged over positions, shape [B].
 
-    ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. The maps with more positions are first pooled to the
-    size of the other maps.
+    ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. If their sizes differ, they are first pooled to the
+    smaller height and the smaller width.
     """
     height = min(f.shape[2], g.shape[2])
     width = min(f.shape[3], g.shape[3])

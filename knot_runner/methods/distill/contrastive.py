@@ -20,20 +20,26 @@ _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return, for each example of a batch, the positions of ``count`` random negative examples, shape [B, count].
+    """Return the positions of ``count`` random negatives for each example of a batch, shape [B, count].
 
-    ``positions``, shape [B], holds the positions of the batch's examples among all training examples, and ``examples``
-    is the number of training examples. Negatives are drawn from all training examples except the example itself.
+    Negatives are drawn from all training examples except the example itself.
+
+    Args:
+        positions: The positions [B] of the batch's examples among all training examples.
+        count: The number of negatives for each example.
+        examples: The number of training examples.
+        draws: The random generator.
     """
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
 
 
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
-    """Return the noise-contrastive loss, shape [B]: -log h(positive) - sum over negatives of log(1 - h(negative)).
+    """Return the noise-contrastive loss of each example, shape [B] (Gutmann and Hyvarinen 2010).
 
-    h = s / (s + m / n) is the probability that the score s belongs to the positive pair, for m negatives and n
-    ``examples`` (Gutmann and Hyvarinen 2010). ``scores`` has shape [B, 1 + m], with the positive pair first.
+    The loss is ``-log h(s_0) - sum_j log(1 - h(s_j))``. ``scores`` [B, 1 + m] holds the score s_0 of the positive pair,
+    and the scores s_1 to s_m of the m negative pairs. ``h(s) = s / (s + m / n)`` is the probability that a pair with
+    score s is the positive pair, where n is the number of training ``examples``.
     """
     noise = (scores.shape[1] - 1) / examples
     positive = scores[:, 0] / (scores[:, 0] + noise + _FLOOR)
@@ -42,10 +48,10 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 
 
 class ContrastPair(nn.Module):
-    """Embedding layers for one pair of hidden features, and memories of the two networks' embeddings.
+    """The contrastive loss of one pair of taps (hidden layers).
 
-    A memory has shape [examples, dim] and holds a moving average of the embeddings of each training example. All
-    embeddings have norm 1.
+    Each of the two networks has an embedding layer and a memory. A memory [examples, dim] holds a moving average of
+    each training example's embeddings. All embeddings have norm 1.
     """
 
     student_memory: Tensor
@@ -66,11 +72,11 @@ class ContrastPair(nn.Module):
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Return the loss, shape [B], of the student against the teacher's memory, plus the reverse.
+        """Return the contrastive loss between student and teacher in both directions, shape [B].
 
-        ``f`` and ``g`` are the student's and the teacher's features. The first term compares the student's embeddings
-        with the memory of the teacher's embeddings. The second term swaps the two networks. In training mode, both
-        memories are updated afterwards.
+        ``f`` and ``g`` are the student's and the teacher's features. The loss is the sum of two terms. The first term
+        compares the student's embeddings with the memory of the teacher's embeddings. The second term swaps the two
+        networks. In training mode, both memories are updated afterwards.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))

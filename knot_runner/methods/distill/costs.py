@@ -1,8 +1,8 @@
 """Costs of the stages of a distillation: bytes that the owner of local data sends, and estimated FLOPs.
 
-Let F be the FLOPs of one example's forward pass (for texts, at the data set's mean length). Training takes 3 F per
-example and epoch, and inference takes F. The estimate leaves out the terms' adapters, the first batches for automatic
-weights, and evaluation on validation and test examples.
+Let F be the FLOPs of one example's forward pass. Training takes 3 F per example and epoch, and inference takes F per
+example. For texts, F is estimated at the data set's mean length. The estimate leaves out the terms' adapters, the
+computation of automatic weights, and evaluation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ NUMBER_BYTES = 4
 
 
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
-    """Return the bytes that a data owner sends after a stage: a model, or the records of activations."""
+    """Return the number of bytes that the owner of local data sends after a stage.
+
+    The owner sends a trained local model, or records of activations. After other stages, nothing is sent.
+    """
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
@@ -38,17 +41,16 @@ def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
 
 
 class StageCounter:
-    """Counts the FLOPs of stages. Each network is measured once per text length."""
+    """Counter of the FLOPs of a distillation's stages."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, int], ExampleFlops | None] = {}
 
     def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
-        """Return the FLOPs of a stage.
+        """Return the estimated FLOPs of a stage.
 
-        The result is None for other requests than training or inference on stored examples, such as the synthesis of
-        images.
+        The result is None for the synthesis of images, and for custom networks whose operations cannot be counted.
         """
         epochs = len(artifact.info.get("epochs", []))
         if isinstance(request, Train):

@@ -1,19 +1,25 @@
 """Distillation by loss terms: from trained teachers, among students, or from one student generation to the next.
 
-Rounds with schedule ``offline``: round 0 trains the teachers, and round 1 the student. Without teachers, round 0 trains
-the student. Each phase of the student's training is a separate round before the student's last round. With schedule
-``generations``, each student has one round. With other schedules, round 0 trains all students. Data-free distillation
-has two more rounds before the student's rounds. The first computes records of the teacher's activations, and the second
-synthesizes images from the teacher.
+The rounds depend on the schedule:
 
-Facts of the result: ``terms`` holds the weight of each loss term, and the initial ratio of the weighted term to the
-cross-entropy. ``phases`` holds the same values for each phase, and ``synthesis`` holds facts about the synthesized
-images.
+- ``offline``: One round trains the teachers that are not trained yet. Then each phase of the student's training is a
+  separate round.
+- ``generations``: Each student has one round.
+- other schedules: One round trains all students.
+
+Data-free distillation adds rounds before the student's rounds. If the synthesis reads records (statistics) of the
+teacher's activations, one round computes these records. Then one round synthesizes images from the teacher.
+
+Facts of the result:
+
+- ``terms``: for each loss term, its weight, and the initial ratio of the weighted term to the cross-entropy
+- ``phases``: for each phase, its number of epochs and its ``terms``
+- ``synthesis``: facts about the synthesized images
 
 Each phase of a student's training has its own loss. For example, FitNets has two stages (Romero et al. 2015, algorithm
-1). Stage 1 is a phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer.
-Stage 2 is the training with ``method.terms``. The next phase continues from the student's weights, but with a new
-optimizer and new adapters.
+1). Stage 1 is a phase whose only term is ``hint``. It trains the regressor, and the student up to the guided layer.
+Stage 2 is the training on ``method.terms``. Each phase continues from the student's weights, but with a new optimizer
+and new adapters.
 """
 
 from __future__ import annotations
@@ -48,10 +54,10 @@ from knot_runner.util.files import LogRow
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> StageState:
-    """Return a state that names the weights of each teacher whose weights are already in the store.
+    """Return the initial state. It refers to the weights of those teachers that are already trained.
 
     Raises:
-        UserError: A term does not fit the networks.
+        UserError: A term does not fit the networks or the schedule, or the synthesis does not fit the teacher.
     """
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
@@ -76,7 +82,7 @@ def init(config: DistillSettings, federation: PartyFederation) -> StageState:
 
 
 def plan(config: DistillSettings, state: StageState, federation: PartyFederation, round: int) -> list[StageRequest]:
-    """Return the training requests of this round; [] when the method has finished."""
+    """Return the requests of ``round``; [] when the method has finished."""
     schedule = config.schedule
     if state.student:
         return []
@@ -106,7 +112,7 @@ def fold(
     config: DistillSettings, state: StageState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[StageState, LogRow]:  # fmt: skip
-    """Return the next state and the round's log entries."""
+    """Return the state after ``round``, and the log entries of the round."""
     state = copy.deepcopy(state)
     row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
@@ -138,7 +144,11 @@ def fold(
 
 
 def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
-    """Return the request that synthesizes images, or the request for the teacher's records if these are missing."""
+    """Return the request that synthesizes images from the teacher.
+
+    If the synthesis reads records of the teacher's activations, and they do not exist yet, return the request that
+    computes them.
+    """
     (teacher,) = federation.clients
     network = teacher.network
     weights = ref_of(state.weights[teacher.name])
@@ -167,7 +177,11 @@ def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFedera
 def plan_generation(
     config: DistillSettings, state: StageState, federation: PartyFederation, round: int, generations: int
 ) -> StageRequest:
-    """Return the request that trains the student of generation ``round``. The last generation is the run's student."""
+    """Return the request that trains the student of one generation.
+
+    ``round`` is the number of this generation, from 0. ``generations`` is the number of the last generation. The
+    student of the last generation is the student of the run.
+    """
     student = federation.server
     name = student.name
     if round < generations:
@@ -185,7 +199,7 @@ def train_students(
 ) -> TrainStudents:  # fmt: skip
     """Return the request that trains the student ``party``, or all students that train together.
 
-    If ``generated`` is given, these examples replace the real examples, both in training and in the selection of the
+    ``generated`` are synthetic examples. If given, they replace the real examples for training and for selecting the
     epoch.
     """
     student = federation.server
@@ -215,7 +229,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Return the name of the student of generation ``number`` (from 0), the teacher of the next generation."""
+    """Return the name of one generation's student. ``number``: the number of the generation, from 0."""
     return f"generation {number + 1}"
 
 
@@ -223,18 +237,17 @@ DISTILL = StageMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
-    """Return the phases before the training with ``method.terms``; [] if there are none."""
+    """Return the phases that precede the training on ``method.terms``; [] if no phase does."""
     if isinstance(config.schedule, OfflineSchedule):
         return config.schedule.phases
     return []
 
 
 def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) -> TrainStudents:
-    """Return the request for the student's next phase.
+    """Return the request for the student's next phase; ``last`` if all phases have finished.
 
-    This is the first phase whose weights ``state`` does not hold. After all phases it is ``last``, the training with
-    ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
-    returns the weights of its last epoch, not of the best, because the network may not be able to classify yet.
+    ``last`` is the request for the training on ``method.terms``. Each phase starts from the weights of the previous
+    phase. A phase returns the weights of its last epoch, not of the best epoch.
     """
     phases = phases_of(config)
     done = len(state.phases)

@@ -1,4 +1,4 @@
-"""Hints: an adapter maps the student's intermediate features to the teacher's features (FitNets, Romero 2015)."""
+"""Hints: an adapter maps the student's intermediate features to a teacher's features (FitNets, Romero et al. 2015)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from knot_runner.util.errors import UserError
 def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.Module:
     """Return a layer that maps features of shape ``from_shape`` to features of shape ``other``.
 
-    Both shapes are [B, channels, H, W], or both are [B, D]. For equal shapes, the layer is the identity, unless
-    ``always`` is true. In all other cases, the layer is linear for vectors, a 1x1 convolution for maps of the same
-    size, and a strided or transposed convolution for maps of different sizes.
+    Both shapes are [B, channels, H, W], or both are [B, D]. If the shapes are equal and ``always`` is false, the layer
+    is the identity. Otherwise, it depends on the shapes:
+
+    - vectors: a linear layer
+    - maps of the same size: a 1x1 convolution
+    - maps of different sizes: a convolution or transposed convolution that changes the size
 
     Raises:
         UserError: No such layer exists.
@@ -62,11 +65,16 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
 
 
 class Hint(nn.Module):
-    """The distance between a student's hidden features f, mapped by an adapter, and a teacher's features g.
+    """The distance between a teacher's hidden features and a student's hidden features after an adapter.
 
-    Let a be the adapter's output for f. ``l2`` is the mean of (a - g)^2 over the elements of an example, and ``l1`` the
-    mean of |a - g|. ``ce`` is -sum over channels (for vectors, over features) of softmax(g) log softmax(a), averaged
-    over positions. The adapter is initialized from torch's current random state.
+    Let g be the teacher's features, and a the adapter's output for the student's features. The distance has one of
+    three forms:
+
+    - ``l2``: the mean of (a - g)^2 over the elements of an example
+    - ``l1``: the mean of |a - g| over the elements of an example
+    - ``ce``: -sum over channels of softmax(g) log softmax(a), averaged over positions
+
+    The adapter is initialized from torch's current random state.
     """
 
     def __init__(self, options: HintTermSettings, f: Tensor, g: Tensor) -> None:
@@ -75,7 +83,7 @@ class Hint(nn.Module):
         self.adapter = make_adapter(f.shape, g.shape, options.adapter == "always").to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Return the loss [B] of the student's features ``f`` against the teacher's ``g``."""
+        """Return the distance of each example, shape [B], for the student's features ``f`` and the teacher's ``g``."""
         f = self.adapter(f)
         if self.form == "ce":
             return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)

@@ -1,7 +1,4 @@
-"""Training of students by loss terms: the networks, their outputs for a batch, and the loss.
-
-If possible, the outputs of frozen teachers are cached from one pass over all examples.
-"""
+"""The loss of a student that trains with loss terms, and the outputs of frozen teachers."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class TermSpec:
-    """A loss term without its modules: the name, the options, and each teacher's pairs of taps (hidden features)."""
+    """A loss term's name, its options, and the pairs of taps (hidden features) that it compares for each teacher."""
 
     name: str
     options: Any
@@ -43,12 +40,14 @@ class TermSpec:
 
     @property
     def needs_teacher(self) -> bool:
-        """Return whether the loss needs a teacher. Without a teacher, the loss is 0."""
+        """Return whether the term reads the outputs of a teacher."""
         return TERMS[self.name].needs_teacher
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """Return the terms in the setting ``key``, with the taps (names of hidden features) that each term reads.
+    """Return the specification of each term in ``terms``, including the taps that it reads.
+
+    The argument ``key`` is the name of the setting that holds the terms, for error messages.
 
     Raises:
         UserError: A term is unknown, or does not fit the networks.
@@ -66,8 +65,8 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
             named = getattr(options, "taps", None) or default_taps(term.taps, student, teacher)
             if not named:
                 raise UserError(
-                    f"{student.spec.name} and {teacher.spec.name} have no feature maps in common. "
-                    "Use kd or rkd, which work with any network",
+                    f"this term needs feature maps of both student {student.spec.name!r} and teacher "
+                    f"{teacher.spec.name!r}. Use kd or rkd, which work with any network",
                     f"{where}.taps",
                 )
             own_taps, other_taps = zip(*named, strict=True)
@@ -79,7 +78,10 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
 
 
 def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
-    """Return the names of the hidden features that ``terms`` read: from the student, and from each teacher."""
+    """Return the names of the taps that ``terms`` read: the student's taps, and the taps of each teacher.
+
+    ``teachers`` is the number of teachers.
+    """
     student_taps: dict[str, None] = {}
     others: list[dict[str, None]] = [{} for _ in range(teachers)]
     for term in terms:
@@ -90,9 +92,9 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 
 
 class WeightedTerms(nn.Module):
-    """The loss of one student: the weighted sum of its terms, with their adapters and memories.
+    """The loss of one student: the weighted sum of the loss ``terms``.
 
-    ``student`` and ``teachers``: the networks' outputs for a few examples, from which the terms read the shapes; see
+    The module holds the parameters and buffers of the terms. The other arguments are the inputs of each term; see
     :class:`TermInputs`.
     """
 
@@ -118,8 +120,7 @@ class WeightedTerms(nn.Module):
     ) -> Tensor:
         """Return the scalar loss of a batch.
 
-        ``share`` is a factor on the weights of terms that read a teacher. With a factor of 0, these terms are not
-        computed.
+        ``share`` is a factor on the weight of each term that reads a teacher. If it is 0, these terms are not computed.
         """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
@@ -140,14 +141,14 @@ class WeightedTerms(nn.Module):
     def weigh(
         self, batches: Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]], auto_ratio: float
     ) -> dict[str, dict[str, float]]:
-        """Replace each weight "auto" by a number; return the ``weight`` and ``ratio`` of every term.
+        """Replace each weight "auto" by a number. Return the ``weight`` and the ``ratio`` of every term.
 
-        An automatic weight makes the term ``auto_ratio`` times as large as the cross-entropy on ``batches``. ``ratio``
-        is the weighted term divided by that cross-entropy. A batch without labels uses log C, the cross-entropy of a
-        uniform guess.
+        ``ratio`` is the weighted term divided by the cross-entropy, both summed over ``batches``. An automatic weight
+        is chosen such that the ratio is ``auto_ratio``. For a batch without labels, log C replaces the cross-entropy,
+        where C is the number of classes.
 
         Raises:
-            UserError: A term with an automatic weight is 0.
+            UserError: A term with the weight "auto" is 0 on ``batches``.
         """
         remembered = copy_weights(self.modules_of_terms)  # only training batches may set state
         sums = dict.fromkeys(self.losses, 0.0)
@@ -181,14 +182,16 @@ MOST_BYTES = 2**30
 def frozen_teachers(
     readers: Sequence[TapReader], examples: ClientExamples, cached: bool, originals: ImageExamples | None = None
 ) -> Callable[[Tensor, Tensors], list[NetworkOutputs]]:
-    """Return a function of the positions [B] and inputs of a batch that returns the outputs of each teacher.
+    """Return a function ``(positions, inputs) -> outputs`` that computes each teacher's outputs for a batch.
+
+    ``positions`` [B] are the positions of the batch in ``examples``, and ``inputs`` are the inputs of the batch.
 
     Args:
-        readers: For each teacher, the function that computes the outputs, with the model in evaluation mode.
-        examples: The student's training examples, to which positions refer.
-        cached: Whether the inputs are the same in every epoch (no augmentation). If so, the outputs for all examples
-            are computed once and cached, unless they take more than ``MOST_BYTES``.
-        originals: The teachers' inputs, in the order of ``examples``, if teachers read other images than the student.
+        readers: For each teacher, a function that computes the teacher's outputs in evaluation mode.
+        examples: The student's training examples.
+        cached: Whether the inputs are the same in every epoch. If so, the outputs for all examples are computed once,
+            and cached unless they take more than ``MOST_BYTES``.
+        originals: The images that the teachers read, in the order of ``examples``, if the student reads other images.
     """
     outputs_of_all: list[NetworkOutputs | None] = [None] * len(readers)
     if cached:
@@ -213,7 +216,7 @@ def frozen_teachers(
 
 
 def frozen_network(network: Network, weights: Ref, resources: Resources) -> nn.Module:
-    """Return the network with stored ``weights``, in evaluation mode, with gradients switched off."""
+    """Return the network with stored ``weights``, in evaluation mode, without gradients."""
     return stored_model(resources, network, weights).requires_grad_(False).eval()
 
 

@@ -1,9 +1,11 @@
-"""Loss terms that compare relations among the examples of a batch. The networks' features may differ in size.
+"""Loss terms that compare relations among the examples of a batch.
 
-f of shape [B, d] are the student's features, and g of shape [B, D] a teacher's features. Feature maps are flattened.
-The loss of a batch with one example is 0. The triplet term asks which of two examples is nearer to a third example. The
-majority of the teachers determines the answer (You et al. 2017, L_RD). The number of triples and the margin are our
-choice, because the paper does not state these values.
+f [B, d] are the student's features, and g [B, D] a teacher's features. Feature maps are flattened. The loss of a batch
+with one example is 0.
+
+The triplet term asks which of two examples is nearer to a third example. The majority of the teachers determines the
+answer (You et al. 2017, L_RD). The paper does not state the number of triples and the margin, so these values are our
+choice.
 """
 
 from __future__ import annotations
@@ -47,16 +49,19 @@ _PKT_FLOOR = 1e-7
 
 
 def similarity(f: Tensor, g: Tensor) -> Tensor:
-    """Return the scalar ||G_f - G_g||^2 / B^2; G is x x^T with rows scaled to norm 1 (SP, Tung and Mori 2019)."""
+    """Return the similarity loss ``||G_f - G_g||^2 / B^2``, a scalar (SP, Tung and Mori 2019).
+
+    For features x, G_x is the matrix x x^T with each row scaled to norm 1.
+    """
     difference = unit_length(f @ f.T) - unit_length(g @ g.T)
     return difference.square().sum() / len(f) ** 2
 
 
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
-    """Return the scalar mean of p_g log(p_g / p_f) over the B^2 pairs of examples (PKT, Passalis and Tefas 2018).
+    """Return the PKT loss, a scalar: the mean of ``p_g log(p_g / p_f)`` over all pairs of examples.
 
-    p_f and p_g are matrices of cosines between examples, mapped to [0, 1], with rows scaled to sum 1. The pairs include
-    each example with itself.
+    Source: Passalis and Tefas 2018. For features x, p_x is the matrix [B, B] of cosines between examples, mapped from
+    [-1, 1] to [0, 1]. Each row of the matrix is then divided by its sum. The pairs include each example with itself.
     """
     first = _nearness_shares(f)
     other = _nearness_shares(g)
@@ -70,10 +75,11 @@ def _nearness_shares(x: Tensor) -> Tensor:
 
 
 def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
-    """Return the scalar weighted sum of the distance relation and the angle relation (:func:`angle_relation`).
+    """Return the weighted sum of the distance loss and the angle loss of RKD, a scalar (Park et al. 2019).
 
-    The distance relation is the mean over the B^2 pairs of the smooth L1 difference between the two networks'
-    distances. The distances of each network are first divided by their mean (RKD, Park et al. 2019).
+    For the distance loss, the distances between all examples are computed in each network and divided by their mean.
+    The loss is the smooth L1 difference between the two networks' distances, averaged over all pairs of examples. For
+    the angle loss, see :func:`angle_relation`.
     """
     loss = nothing_to_compare(f)
     if options.distance:
@@ -112,10 +118,11 @@ def _squared_distances(products: Tensor) -> Tensor:
 
 
 def angle_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Return the scalar mean, over the B^3 triples, of the smooth L1 difference between the networks' cosines.
+    """Return the angle loss of RKD, a scalar averaged over the B^3 triples of examples.
 
-    The difference is 0 for triples with equal examples. For more than ``ANGLES_AT_ONCE`` examples, the angles are
-    computed in blocks, and computed again in the backward pass to save memory.
+    A triple (i, j, k) forms an angle at example i. The loss of a triple is the smooth L1 difference between the cosines
+    of this angle in the student's features ``f`` and in the teacher's features ``g``. If i equals j or k, the loss of
+    the triple is 0.
     """
     n = len(f)
     at_once = max(1, ANGLES_AT_ONCE**3 // n**2)
@@ -124,6 +131,7 @@ def angle_relation(f: Tensor, g: Tensor) -> Tensor:
     parts = []
     for first in range(0, n, at_once):
         corners = slice(first, first + at_once)
+        # The angles are computed again in the backward pass, so that they are not kept in memory.
         parts.append(checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False))
     return torch.stack(parts).sum() / n**3
 
@@ -163,16 +171,19 @@ def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random triples of three different positions in a batch, shape [count, 3]."""
+    """Return ``count`` random triples of different positions in a batch, shape [count, 3].
+
+    ``examples`` is the number of examples in the batch.
+    """
     return torch.rand(count, examples, generator=draws).argsort(dim=1, stable=True)[:, :3]
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
-    """Return the scalar mean over triples of max(0, d(i, near) - d(i, far) + margin), for the student's features.
+    """Return the mean over triples of ``max(0, d(i, near) - d(i, far) + margin)``, a scalar.
 
-    d is a distance between the student's features ``f``, shape [B, d]. For a triple (i, j, k), each teacher votes for j
-    or k as the example nearer to i, by the teacher's features of shape [B, D]. Triples with a tie do not count. All
-    features are scaled to norm 1.
+    d is the distance between two examples in the student's features ``f`` [B, d]. For a triple (i, j, k), each teacher
+    votes for j or k as the example nearer to i, by the teacher's own features [B, D]. ``near`` is the example with more
+    votes, and ``far`` the other example. Triples with a tie do not count. All features are scaled to norm 1.
     """
     votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
     decided = votes != 0
@@ -192,9 +203,9 @@ def voted_triples(
     options: TripletTermSettings, pairs: NamedPairs, student: NetworkOutputs, teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:  # fmt: skip
-    """Return the scalar sum of :func:`triplet_hinge` over pairs of taps, on triples drawn from the batch.
+    """Return the sum of :func:`triplet_hinge` over pairs of taps, a scalar.
 
-    The sum is 0 for fewer than 3 examples.
+    The triples are drawn from the batch. The sum is 0 for fewer than 3 examples.
     """
     if len(batch.labels) < 3:
         return nothing_to_compare(student.logits)
@@ -213,7 +224,7 @@ def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
         student_taps.add(of_student)
     if len(student_taps) > 1:
         raise UserError(
-            "expected the same taps of the student in the pairs of all teachers. Choose other taps",
+            "expected the same student taps for all teachers. Choose other taps",
             "method.terms.triplet.taps",
         )
     return partial(voted_triples, options, inputs.pairs)

@@ -1,7 +1,4 @@
-"""Loss terms that read only logits: cross-entropy, softened outputs (KD), decoupled distillation (DKD), transport cost.
-
-Each term is a function (options, ..., student, teachers, batch) -> loss. ``TERMS`` lists the terms by name.
-"""
+"""Loss terms that read only logits: cross-entropy, softened outputs, decoupled distillation and transport cost."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from knot_runner.transport import transport_loss
 def true_labels(
     options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the scalar mean cross-entropy of the labeled examples in the batch; 0 if no example is labeled."""
+    """Return the mean cross-entropy of the labeled examples in the batch, a scalar; 0 if no example is labeled."""
     total = F.cross_entropy(
         student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
     )
@@ -37,10 +34,12 @@ def true_labels(
 def softened_outputs(
     options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return KL(p || q) or -sum p log q for each example, shape [B] (Hinton et al. 2015).
+    """Return KL(p || q) or the cross-entropy -sum p log q for each example, shape [B] (Hinton et al. 2015).
 
-    q = softmax(z / tau), with the student's logits z. p = softmax(v / tau), with the teacher's logits v. For several
-    teachers, ``mean`` selects whether p is the mean of their probabilities or the softmax of their mean logits.
+    ``options.form`` selects the loss. q = softmax(z / tau) for the student's logits z, and p = softmax(v / tau) for the
+    teacher's logits v. tau is the temperature. For several teachers, ``options.mean`` selects whether p is the mean of
+    their probabilities or the softmax of their mean logits. With ``options.temperature_squared``, the loss is
+    multiplied by tau^2.
     """
     log_q = F.log_softmax(student.logits / options.temperature, dim=-1)
     logits = torch.stack([teacher.logits for teacher in teachers])
@@ -60,10 +59,11 @@ def softened_outputs(
 def decoupled(
     options: DkdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return tau^2 (alpha TCKD + beta NCKD) per example, shape [B], averaged over teachers; 0 without a label.
+    """Return the DKD loss (Zhao et al. 2022) of each example, averaged over teachers, shape [B]; 0 without a label.
 
-    TCKD (target class) is KL(teacher || student) for the two probabilities of "label" and "any other class". NCKD
-    (non-target classes) is KL(teacher || student) for the distributions over the other classes.
+    The loss is tau^2 (alpha TCKD + beta NCKD), where tau is the temperature. TCKD is KL(teacher || student) for two
+    events: the label, and any other class. NCKD is KL(teacher || student) for the distributions over the other classes.
+    In the first ``warmup`` epochs, the loss is multiplied by a factor that grows linearly to 1.
     """
     labels = batch.labels.clamp_min(0)
     student_target, student_rest = _split(student.logits / options.temperature, labels)
@@ -94,9 +94,9 @@ def transported(
     options: SinkhornTermSettings, points: Tensor, student: NetworkOutputs, teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:  # fmt: skip
-    """Return the transport cost T_eps from softmax(z / tau) to softmax(v / tau), shape [B] (KNOT eq. 1).
+    """Return the transport cost T_eps between student and teacher, averaged over teachers, shape [B] (KNOT eq. 1).
 
-    z are the student's logits and v the logits of a teacher. The cost is averaged over teachers.
+    The outputs are softmax(z / tau), where z are the logits of the student or a teacher, and tau is the temperature.
     """
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)

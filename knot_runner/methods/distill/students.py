@@ -1,4 +1,4 @@
-"""Requests that train students by loss terms, and requests that store one of several jointly trained students.
+"""Requests that train students with loss terms, and requests that store one of several jointly trained students.
 
 Students learn from frozen teachers, from their own past weights, or from each other.
 """
@@ -50,7 +50,7 @@ from knot_runner.models.taps import NetworkOutputs, read_taps
 class TrainStudents(OwnTraining):
     """A request to train one student, or several students that teach each other.
 
-    The artifact holds the student's weights. With several students, the weights of student i have the prefix ``i.``.
+    The artifact holds the student's weights. With several students, names of student i's weights begin with ``i.``.
     """
 
     #: ``distill``, or ``phase<number>`` for an earlier phase (:mod:`knot_runner.methods.distill.distill`)
@@ -81,8 +81,8 @@ class TrainStudents(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the selected model weights, and a dict of training facts.
 
-        The dict holds the facts of :func:`knot_runner.engine.training.train_epochs`. The entry ``terms`` holds the
-        weight of each term, and the initial ratio of the weighted term to the cross-entropy.
+        The dict holds the facts of :func:`knot_runner.engine.stages.train_epochs`. Its entry ``terms`` holds each loss
+        term's weight, and the initial ratio of the weighted term to the cross-entropy.
 
         Raises:
             DivergedError: A loss or weight is not finite.
@@ -103,7 +103,10 @@ class PickStudent(OwnRequest):
     number: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the student's weights and the training facts of all students. The training time is set to 0."""
+        """Return the weights of student ``number``, and the facts about the joint training.
+
+        The training time in these facts is set to 0.
+        """
         trained = resources.store.get(*self.together)
         prefix = f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
@@ -111,12 +114,12 @@ class PickStudent(OwnRequest):
 
 
 def student_name(party: str, number: int) -> str:
-    """Return the name of student ``number`` (from 0) of the students that train together under the name ``party``."""
+    """Return the name of student ``number``, counted from 0, among the students that train together as ``party``."""
     return party if number == 0 else f"{party} {number + 1}"
 
 
 class Students(StageTraining):
-    """The networks and losses of one :class:`TrainStudents`."""
+    """The training of all students of a :class:`TrainStudents` request."""
 
     def __init__(self, request: TrainStudents, resources: Resources, report: Report) -> None:
         self.schedule = request.schedule
@@ -199,21 +202,25 @@ class Students(StageTraining):
         return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
     def begin(self, epoch: int) -> None:
-        """Implement :meth:`StageTraining.begin`."""
+        """Prepare an epoch: seed the random draws of the terms."""
         self._epoch = epoch
         self._draws = generator(self.request.seed, "terms", *self.names, epoch)
         if self.teacher is not None:
             self.teacher.eval()
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return each student's loss on ``batch``. The gradient of a loss reaches only the loss's own student."""
+        """Return each student's loss on ``batch``. The gradient of a student's loss reaches only this student."""
         rows = self._batch(batch[0], self._draws, self._epoch)
         share = self._share(self._epoch)
         pairs = zip(self.terms, self._outputs(batch), strict=True)
         return torch.stack([terms(outputs, others, rows, share) for terms, (outputs, others) in pairs])
 
     def epoch(self, number: int) -> float:
-        """Train one epoch; return the mean loss over the students."""
+        """Train one epoch and return the mean loss over the students.
+
+        ``number`` is the number of the epoch, from 1. With the schedule ``snapshot``, the student's weights after
+        an epoch become the teacher's weights for the next epoch.
+        """
         loss = super().epoch(number)
         if self.teacher is not None and isinstance(self.schedule, SnapshotSchedule):
             self.teacher.load_state_dict(self.students[0].state_dict())
@@ -228,7 +235,7 @@ class Students(StageTraining):
         return 1.0
 
     def score(self, epoch: int) -> float | None:
-        """Return the macro-F1 on the validation examples, averaged over students."""
+        """Return the macro-F1 on validation examples, averaged over students; None without validation examples."""
         if self.valid is None:
             return None
         title = f"{self.request.stage} {self.request.party}"
@@ -236,7 +243,10 @@ class Students(StageTraining):
         return sum(scores) / len(scores)
 
     def weights(self) -> Tensors:
-        """Return a copy of the student's weights. With several students, names have the prefix ``i.`` for student i."""
+        """Return a copy of the student's weights.
+
+        With several students, names of student i's weights begin with ``i.``.
+        """
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
 
 

@@ -2,12 +2,13 @@
 
 A term compares the outputs of the student and its teachers for one batch. To add a term:
 
-1. Write a dataclass of the term's options, and a function ``make(options, inputs)`` that returns the loss.
+1. Write a dataclass of the term's options, and a function ``make(options, inputs)`` that returns the loss function.
 2. Register ``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists.
 3. Set ``+method.terms.mine.weight=1``.
 
-A tap is a point of a network at which an intermediate output is read (:mod:`knot_runner.models.taps`). Terms that
-compare taps use the functions below, which sum over pairs of taps and average over teachers.
+A tap is a point of a network at which an intermediate output is read (:mod:`knot_runner.models.taps`). A term that
+compares taps can use :func:`mean_over_teachers` or :class:`PairModules`. Both sum over pairs of taps and average over
+teachers.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class TermInputs:
-    """The inputs for building a term.
+    """The inputs from which a function ``make`` builds a loss term.
 
     Attributes:
-        student: The student's outputs for a few examples, which define the shapes of the taps.
+        student: The student's outputs for a few examples. They define the shapes of the taps.
         teachers: The outputs of each teacher for the same examples.
         pairs: For each teacher, the pairs (student's tap, teacher's tap) to compare.
         examples: The number of the student's training examples.
@@ -72,12 +73,11 @@ class TermInputs:
 
 @dataclass(frozen=True)
 class Term:
-    """A term of the loss.
+    """A kind of loss term, as registered in :data:`TERMS`.
 
-    ``make(options, inputs)`` returns the unweighted loss. The loss may be a ``torch.nn.Module``. Its parameters (such
-    as adapters) are then trained with the student's parameters, and its buffers (such as memories) are part of each
-    commit. The buffers may change only in training mode. The loss is called exactly once per step, because it may draw
-    numbers from the generator of the batch.
+    ``make(options, inputs)`` returns the unweighted loss, a function or a ``torch.nn.Module``. The parameters of a
+    module are trained with the student's parameters, and its buffers are saved in each checkpoint. Buffers may change
+    only in training mode. The loss is called exactly once per step, so it may draw random numbers from ``batch.draws``.
     """
 
     #: dataclass of the settings, including ``weight`` and, if the term reads taps, ``taps``
@@ -108,10 +108,11 @@ TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TE
 def mean_over_teachers(
     pairs: NamedPairs, compare: TapComparison, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
+    """Compare the features at pairs of taps. Return the loss, summed over pairs and averaged over teachers.
 
-    ``compare`` is called in the order of :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and
-    ``compare``, for example with ``functools.partial``.
+    ``compare(student's features, teacher's features)`` returns the loss of one pair. It is called in the order of
+    :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and ``compare``, for example with
+    ``functools.partial``.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
@@ -121,7 +122,10 @@ def mean_over_teachers(
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """Return (student's tap, student's features, teacher's tap, teacher's features) of each pair of each teacher."""
+    """Return all pairs of taps to compare, teacher by teacher, with the features at each tap.
+
+    Each entry is (student's tap, student's features, teacher's tap, teacher's features).
+    """
     compared = []
     for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
         for student_tap, other in named:
@@ -130,11 +134,11 @@ def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
 
 
 class PairModules(nn.Module):
-    """A loss with a module for each pair of taps of each teacher.
+    """A loss with a separate module for each pair of taps of each teacher.
 
-    ``each[i](f, g, batch)`` [B] is the loss of pair i, in the order of :func:`compared_taps`. Losses are summed over
-    the pairs and averaged over teachers. ``make(f, g)`` creates the module for a pair. ``make`` reads the shapes from
-    ``f``, the student's features, and ``g``, the teacher's features.
+    ``make(f, g)`` creates the module of a pair from the shapes of the student's features f and the teacher's features
+    g. ``each[i](f, g, batch)`` returns the loss [B] of pair i, in the order of :func:`compared_taps`. Losses are summed
+    over the pairs and averaged over teachers.
     """
 
     def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:
@@ -161,5 +165,5 @@ def unit_length(x: Tensor) -> Tensor:
 
 
 def nothing_to_compare(f: Tensor) -> Tensor:
-    """Return a scalar loss of 0, whose gradient with respect to ``f`` is 0, for a batch with too few examples."""
+    """Return a scalar loss of 0 for a batch with too few examples. The gradient with respect to ``f`` is also 0."""
     return (f * 0).sum()

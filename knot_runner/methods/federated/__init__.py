@@ -1,1 +1,1 @@
-"""Federated methods, one file per family. Methods request local training and combine the results."""
+"""Federated methods, one file per family."""

@@ -1,17 +1,20 @@
 """APFL (Deng et al. 2020, Algorithm 1): a client uses alpha v + (1 - alpha) w, a mix of its own and the global model.
 
-Here v is the client's own model and w the global model. f is the client's loss. In every step, the gradient of f at w
-changes w. The gradient of f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient of f at the
-mixed model, changes v. Both gradients are computed before the step. An adaptive alpha changes in the first step of a
-round (eq. 10):
+v is the client's own model, w the global model, and f the client's loss. In every step of local training, w takes a
+gradient step on f(w), and v takes a gradient step on f(alpha v + (1 - alpha) w). An adaptive alpha changes in the first
+step of a round, with the learning rate eta (eq. 10):
 
-    alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
+    alpha <- alpha - eta <v - w, gradient at the mixed model>, clipped to [0, 1]
 
-Differences from public code: as in the paper, we mix models, whereas some public code mixes the outputs of models. v
-starts from the w of the first round in which the client takes part.
+v starts from the w of the first round in which the client takes part.
 
-State, in addition to FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed
-model, and ``client/<k>/alpha`` (a scalar) the client's alpha.
+Difference from some public code: we mix the models, as in the paper. The code mixes the models' outputs.
+
+State, in addition to FedAvg's:
+
+- ``client/<k>/weights``: v
+- ``client/<k>/buffers``: the running statistics of the mixed model
+- ``client/<k>/alpha``: the client's alpha, a scalar
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ def own(config: ApflSettings, state: FederatedState, federation: Federation, wor
 
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's own model mixed with the current global model, or the global model before any training."""
+    """Return the mix of the client's own model and the current global model.
+
+    A client that has not trained uses the global model.
+    """
     model = averaging.deployed(config, state, federation, client)
     own_model = kept_model(state, client)
     if own_model is None:
@@ -64,13 +70,17 @@ def _with_own(
 
 
 def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
-    """Train both models of a client (a local program, which replaces the steps of local training).
+    """Local program: train a client's own model and the global model together.
 
-    ``settings``: ``adaptive``, whether alpha is trained. The program reads and returns the tensors ``weights`` [P],
-    ``buffers`` [Q] and ``alpha``, and returns the mean ``loss`` of the mixed model.
+    For the equations, see the module's docstring.
 
-    In the first step of a round, an adaptive alpha changes by -lr <v - w, gradient at the mixed model>, within [0, 1]
-    (eq. 10).
+    Args:
+        settings: ``adaptive``: whether alpha is trained.
+        work: The input tensors are the client's ``weights`` [P], ``buffers`` [Q] and ``alpha``.
+
+    Returns:
+        The mean loss of the global model, and the new values of the input tensors. A further tensor ``loss`` holds the
+        mean loss of the mixed model.
     """
     alpha = float(work.tensors["alpha"])
     device = next(work.model.parameters()).device

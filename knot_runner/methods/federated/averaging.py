@@ -1,17 +1,16 @@
-"""FedAvg (McMahan et al. 2017, Algorithm 1), FedProx (Li et al. 2020), and the function that runs a method's round.
+"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020). Many other methods use these functions.
 
-In round t the server draws m = max(C K, 1) of the K clients, for a configured fraction C (:func:`plan`). Each of these
-clients trains from the global model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t
-(:func:`message`). The server adds the mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`,
-:func:`fold`):
+In round t, the server draws m = max(C K, 1) of the K clients as participants, where C is a configured fraction. Each
+participant k trains the global model w_t, and sends the update w_k - w_t, where w_k is the trained model. The server
+adds the mean of the updates to the global model:
 
     w_{t+1} = w_t + lr sum_k (n_k / n) (w_k - w_t)
 
-:func:`fold_round` calls a method's functions in this order. Other methods replace some of these functions. FedProx adds
-the proximal term mu / 2 |w - w_t|^2 to the local objective.
+n_k is the number of training examples of client k, n is the sum of these numbers over the participants, and lr is the
+server's learning rate. FedProx adds the proximal term mu / 2 |w - w_t|^2 to the local objective.
 
 Differences from the paper: clients send updates instead of models, and the server may use momentum or Adam (Reddi et
-al. 2021). For ``lr=1``, sending updates is equivalent to sending models.
+al. 2021). Without momentum and Adam, and for ``lr=1``, sending updates is equivalent to sending models.
 
 State:
 
@@ -48,14 +47,17 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return every participant's request to train from the model that the participant received."""
+    """Return one training request per participant. Training starts from the model that the participant received."""
     return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
 def drawn_requests(
     config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
 ) -> list[LocalTraining]:
-    """Return each participant's request for ``round``, from the model ``start(client)``; [] after the last round."""
+    """Return a training request for each participant of ``round``; [] after the last round.
+
+    ``start(client)`` returns the model from which a participant trains.
+    """
     if round >= federation.training.rounds:
         return []
     return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
@@ -64,7 +66,7 @@ def drawn_requests(
 def local_request(
     config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
-    """Return the request that trains ``client`` in ``round`` on the client's examples from the model ``start``."""
+    """Return the request to train the model ``start`` in ``round`` on the examples of ``client``."""
     training, party = federation.training, federation.clients[client]
     recipe = Recipe(
         phases=(Phase(training.local_epochs),),
@@ -90,12 +92,10 @@ def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Aggregate the messages of ``round``; return the state after the server step, and the round's log entries.
+    """Run the server step of ``round``; return the state after this step, and the round's log entries.
 
-    The entries include ``bytes_down`` and ``bytes_up``, summed over the clients.
-
-    Messages are created and summed one after another, in client order. Memory therefore holds one sum instead of all
-    messages, and the result does not depend on the number of workers.
+    ``trained`` holds the result of each request. The log entries include ``bytes_down`` and ``bytes_up``, summed over
+    the clients.
     """
     works = ClientWork.of_round(round, requests, trained)
     kept, costs = FederatedState(), {"bytes_down": 0, "bytes_up": 0}
@@ -113,6 +113,8 @@ def fold_round(
     after, row = state, RoundRow()
     if method.fold_each is None:
         empty = partial(method.empty_message, config, state, federation, round)
+        # Messages are created and summed one after another, in client order. Memory therefore holds one sum.
+        # The result does not depend on the number of workers.
         gathering = Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted)
         mean, row = (method.reduce or mean_of)(gathering)
         if mean and method.fold is not None:
@@ -128,14 +130,21 @@ def fold_round(
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """Return w_k - w for the shared parameters, and the change of the running statistics unless these are frozen."""
+    """Return the client's message after its training.
+
+    - ``update``: the change of the shared parameters
+    - ``statistics``: the change of the running statistics, if the model has any and they are not frozen
+    """
     return changes(config, state, work, shared_of(config, federation))
 
 
 def changes(
     config: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | slice
 ) -> ClientMessage:
-    """Return the change of the ``shared`` parameters (:func:`shared_of`) and of the running statistics."""
+    """Return the client's message as in :func:`message`, for the parameters that ``shared`` selects.
+
+    ``shared`` is a mask [P] or a slice.
+    """
     result = work.trained[0]
     parts = {"update": (result.weights - state["weights"])[shared]}
     if len(result.buffers) and config.batchnorm != "frozen":
@@ -144,10 +153,11 @@ def changes(
 
 
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Return the mean sum_k p_k m_k of the messages m_k. The weight p_k is n_k / n (by examples) or uniform.
+    """Return the weighted mean of the messages, and an empty log row.
 
-    Each part of the messages is averaged separately, in float64, :data:`SUMMED_AT_ONCE` values at a time. If there are
-    no messages, the mean is {}.
+    A client is weighted by its number of training examples. If the aggregation is ``uniform``, and for message parts in
+    ``gathering.unweighted``, all clients have equal weights. The mean has the dtype float64. If there are no messages,
+    the mean is {}.
     """
     sums, weights = ClientMessage(), defaultdict[str, float](float)
     for sent in gathering.sent:
@@ -171,10 +181,15 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """Take the server step (``method.server.optimizer``) from the global model w along the mean update d [P].
+    """Update the global model w with the mean d of the clients' updates.
 
-    ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
-    Algorithm 2): w + lr m / (sqrt(v) + tau). Running statistics change by the mean of their changes.
+    ``method.server.optimizer`` selects the new w, with the server's learning rate lr:
+
+    - ``none``: w + lr d
+    - ``momentum`` (FedAvgM): w + lr u, with the velocity u <- beta1 u + d
+    - ``adam`` (FedAdam, Reddi et al. 2021, Algorithm 2): w + lr m / (sqrt(v) + tau), with Adam's moments m and v of d
+
+    Running statistics change by the mean of the clients' changes.
     """
     server, step, after = config.server, mean["update"].double(), dict(state)
     if len(step) < len(state["weights"]):
@@ -202,7 +217,10 @@ def _moment(state: FederatedState, name: str, step: Tensor) -> Tensor:
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the global model with the client's unshared parameters and local running statistics, if any."""
+    """Return the model that the client uses.
+
+    This is the global model with the client's unshared parameters and local running statistics, if the client has any.
+    """
     weights = state["weights"]
     if f"client/{client}/unshared" in state:
         weights = weights.clone()
@@ -211,7 +229,10 @@ def deployed(config: AveragingSettings, state: FederatedState, federation: Feder
 
 
 def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the global model's shared parameters, and the running statistics unless these are frozen."""
+    """Return the server's message to a client: the shared parameters and the running statistics.
+
+    Frozen running statistics are not sent. If the method has no global model, the message is {}.
+    """
     if "weights" not in state:
         return {}
     parts = {"weights": state["weights"][shared_of(config, federation)]}
@@ -221,7 +242,7 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | slice:
-    """Return the index of the shared parameters (``method.shared``): a mask of shape [P], or a slice of all."""
+    """Return the index of the shared parameters: a mask [P], or a slice if all parameters are shared."""
     if config.patterns == ("*",):
         return slice(None)
     return federation.layout.matching(config.patterns)

@@ -1,10 +1,10 @@
-"""Logit chilling (FLex&Chill, arXiv 2401.09986): the temperature of a client's local training, for every method.
+"""Logit chilling (FLex&Chill, arXiv 2401.09986): local training with a softmax temperature, for every method.
 
-With logits z, label y and temperature T, clients minimize CE(z / T, y) (eq. 1). The gradient of this loss at the logits
-is (p_T - y) / T (eq. 2), where p_T = softmax(z / T).
+For logits z, label y and temperature T, clients minimize CE(z / T, y), as in eq. 1. The gradient of this loss with
+respect to z is (p_T - y) / T, where p_T = softmax(z / T), as in eq. 2.
 
-Differences from the paper: the paper's experiments use a constant T. Other temperatures, which depend on the round, the
-client or the sample, follow proposals in the paper's discussion (section 5). See docs/papers/chill.md.
+Differences from the paper: the paper's experiments use a constant T. Temperatures that depend on the round, the client
+or the sample follow proposals in the paper's discussion (section 5). See docs/papers/chill.md.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 
 
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
-    """Return the clients that are slow in the whole run, independent of clusters.
+    """Return the numbers of the stragglers: the clients that are slow in the whole run.
 
-    Stragglers are a fraction of all clients. They are drawn at random from the seed or, with a simulated fleet, are the
-    slowest clients of the fleet.
+    With ``by=speed``, stragglers are the slowest clients of the simulated fleet. Otherwise, they are drawn at random
+    from the seed.
     """
     assert config.stragglers is not None
     count = len(federation.clients)
@@ -54,11 +54,11 @@ def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
 
 
 def chilled(request: LocalTraining, config: FederatedSettings, federation: Federation) -> LocalTraining:
-    """Return ``request`` with the loss CE(z / T, y) (eq. 1). Stragglers have their own T and number of epochs.
+    """Return ``request`` with the loss CE(z / T, y), for logits z, labels y and temperature T (FLex&Chill eq. 1).
 
-    With ``lr_control``, a control experiment, training uses T=1 and the learning rate lr / T. The gradient of CE(z / T)
-    with respect to the logits is (p_T - y) / T (eq. 2). The control run thus scales the gradient by 1 / T as chilling
-    does, but uses p_1 instead of p_T.
+    Stragglers have their own T and number of epochs.
+
+    With ``lr_control``, a control experiment, the loss uses temperature 1, and the learning rate is divided by T.
     """
     recipe = request.recipe
     is_per_sample = config.hard_temperature is not None
@@ -68,6 +68,7 @@ def chilled(request: LocalTraining, config: FederatedSettings, federation: Feder
         if config.stragglers.epochs is not None:
             recipe = replace(recipe, phases=(Phase(config.stragglers.epochs),))
     if config.lr_control and not is_per_sample:
+        # This scales the gradient by 1 / T, as chilling does. Unlike chilling, it uses the probabilities at T=1.
         recipe = replace(recipe, lr=recipe.lr / temperature)
         temperature = 1.0
     options = CrossEntropy(temperature, config.hard_temperature, config.lr_control and is_per_sample)

@@ -34,7 +34,7 @@ class Clusters:
 
     @property
     def members(self) -> list[list[int]]:
-        """Return the clients of each cluster, ascending."""
+        """Return the clients of each cluster, in ascending order."""
         members: list[list[int]] = [[] for _ in set(self.labels)]
         for client, label in enumerate(self.labels):
             members[label].append(client)
@@ -42,14 +42,18 @@ class Clusters:
 
 
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
-    """Group clients by the symmetric, non-negative ``matrix`` of squared distances, shape [N, N].
+    """Group clients into clusters by the squared distances between their data.
 
-    The method is k-means (10 initializations, seeded by ``seed``) on the first eigenvectors of the graph Laplacian, as
-    in scikit-learn.
+    The method is k-means on the first eigenvectors of the graph Laplacian, as in scikit-learn.
+
+    Args:
+        matrix: Squared distances [N, N], symmetric and non-negative.
+        settings: The settings of the clustering.
+        seed: Seed of the 10 initializations of k-means.
 
     Raises:
         UserError: There are more clusters than clients, the number of neighbors is too large, or a distance is above
-            the scale.
+            ``settings.scale``.
     """
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
@@ -76,7 +80,7 @@ def one_cluster(clients: int) -> Clusters:
 
 
 def check_clustering(settings: ClusteringSettings, clients: int) -> None:
-    """Raise :class:`UserError` for settings that do not fit the number of clients. This check needs no distances."""
+    """Raise :class:`UserError` if the settings do not fit the number of clients."""
     if settings.graph == "none":
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:
@@ -92,12 +96,12 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
 
 
 def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
-    """Return the weights [N, N] of the graph's edges, in [0, 1].
+    """Return the edge weights of the graph of clients, shape [N, N], in the range from 0 to 1.
 
-    Without ``settings.neighbors``, the weight is (scale - D) / scale for the distance D, so with scale=largest the most
-    distant pair has no edge. With ``neighbors`` K, each client is connected to the K - 1 nearest other clients, because
-    K includes the client itself, as in the public code. If only one of two clients is among the nearest of the other,
-    their edge has weight 1/2.
+    Without ``settings.neighbors``, the weight is (s - d) / s for an entry d of ``matrix``, where s is
+    ``settings.scale``. With ``settings.neighbors``, each client selects this number of nearest clients. As in the
+    public code, the client itself is one of them. An edge has weight 1 if its two clients select each other, 1/2 if
+    only one selects the other, and otherwise 0.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -111,30 +115,36 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
         scale = settings.scale
     if scale < largest:
         raise UserError(
-            f"{scale:g} is less than the largest distance, {largest:.1f}. Use {largest:.1f} or more, or 'largest'",
+            f"{scale:g} is less than the largest distance ({largest:.1f}). Use at least {largest:.1f}, or 'largest'",
             "method.clustering.scale",
         )
     return (scale - matrix) / scale if scale > 0 else np.ones_like(matrix)
 
 
 def eigenvalues(graph: np.ndarray) -> np.ndarray:
-    """Return the eigenvalues [N] of the normalized Laplacian I - D^{-1/2} W D^{-1/2}, ascending from 0."""
+    """Return the eigenvalues [N] of the normalized Laplacian I - D^{-1/2} W D^{-1/2}, in ascending order.
+
+    W is the matrix ``graph`` of edge weights, and D the diagonal matrix of its row sums.
+    """
     return np.clip(np.linalg.eigvalsh(laplacian(graph, normed=True)), 0, None)
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1 of ``values``, shape [N].
+    """Return the number of clusters k, from 1 to N/2, with the largest gap between eigenvalues number k and k + 1.
 
-    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If clients of different
-    clusters are similar, the first gap may be the largest. The result is then 1, a single cluster.
+    ``values``: the N eigenvalues, in ascending order. Source: von Luxburg 2007, 8.3.
     """
+    # More than N/2 clusters would include clusters of one client, which are not useful.
     most = max(len(values) // 2, 1)
     gaps = np.diff(values)[:most]
     return int(gaps.argmax()) + 1 if len(gaps) else 1
 
 
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:
-    """Return the adjusted Rand index of ``clusters`` and known ``groups``: 1 for equal groupings, about 0 by chance."""
+    """Return the adjusted Rand index between ``clusters`` and the known ``groups`` of clients.
+
+    It is 1 for equal groupings, and about 0 for random groupings. If ``groups`` is None, the result is None.
+    """
     return None if groups is None else float(adjusted_rand_score(groups, clusters))
 
 

@@ -1,14 +1,14 @@
-"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, and a personal model for each client that stays near the global model.
+"""Ditto (Li et al. 2021, Algorithm 1): FedAvg and, for each client, a personal model that stays near the global model.
 
-A participant trains two models: the received model w, which the server averages, and a personal model v, with the loss
+A participant trains two models. As in FedAvg, it trains the received global model w and sends the update. In addition,
+it trains its personal model v on its local loss f with a penalty on the distance from w:
 
     f(v) + lam / 2 ||v - w||^2
 
-Both trainings use the same batches in the same order, with the same augmentation and dropout, because random draws are
-seeded by (seed, round, client).
+Both trainings use the same batches in the same order, with the same augmentation and dropout.
 
-Differences from the paper: a client's v starts from the w of the first round in which the client takes part, because
-the client deploys w until then. In the paper, v starts from the first global model.
+Difference from the paper: a client's v starts from the w of the first round in which the client takes part. In the
+paper, v starts from the first global model.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the personal models of clients that
 have trained.
@@ -28,13 +28,17 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return every participant's request for the global model, then every request for a personal model."""
+    """Return two requests for every participant: to train the global model, and to train the personal model.
+
+    All requests for the global model come before the requests for personal models.
+    """
     requests = averaging.plan(config, state, federation, round)
+    # Both requests of a client have the same seed, round and client. They therefore have the same batches and dropout.
     return requests + [_own_request(config, state, federation, request) for request in requests]
 
 
 def observe(works: list[ClientWork]) -> RoundRow:
-    """Return the mean loss of the personal models."""
+    """Return the log entry ``own_loss``, the mean training loss of the personal models."""
     return {"own_loss": sum(work.trained[1].loss for work in works) / len(works)}
 
 
@@ -58,6 +62,7 @@ def _own_request(
     if config.personal_lr is not None:  # with lr_control, the learning rate includes the temperature
         recipe = replace(recipe, lr=recipe.lr * (config.personal_lr / federation.training.lr))
     model = kept_model(state, sent.client)
+    # v starts from the received w, because the client has deployed w until now.
     if model is None:
         return replace(sent, recipe=recipe)
     control = None

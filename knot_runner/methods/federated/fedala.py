@@ -1,20 +1,24 @@
 """FedALA (Zhang et al. 2023): a client trains from a learned mix of its own model and the global model.
 
-With the client's own model v and the global model w, training starts from
+With the client's own model v, the global model w and mixing weights W, training starts from
 
     v + (w - v) W, elementwise
 
-W is 1 except in the last ``layers`` layers. In these layers, W is learned by gradient steps on a fraction of the
-client's examples, and clipped to [0, 1]. In its first round, a client takes several passes over these examples, until
-the loss hardly varies between passes. In later rounds, the client starts from its last W and takes one pass. As in the
-authors' code, W is initialized to 1, the examples are drawn in every round, and a client without a model of its own
-trains from w.
+W is 1 except in the last ``method.layers`` layers. In these layers, W is learned by gradient steps on a fraction of the
+client's examples, and clipped to [0, 1]. When a client learns W for the first time, it takes several passes over these
+examples, until the loss hardly varies between passes. In later rounds, the client starts from its last W and takes one
+pass.
 
-Differences from the authors' code: we check how much the mean loss of a pass varies, whereas the code checks the loss
-of the last batch of a pass. We also limit the number of passes.
+As in the authors' code, W is initialized to 1, and new examples are drawn in every round. A client that has no model of
+its own trains from w.
 
-State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's model after its last
-training, and ``client/<k>/mix`` [p], the client's W in the last layers.
+Differences from the authors' code: we check how much the mean loss of a pass varies. The code checks the loss of the
+pass's last batch. We also limit the number of passes.
+
+State, in addition to FedAvg's:
+
+- ``client/<k>/weights`` and ``client/<k>/buffers``: the client's model after its last training
+- ``client/<k>/mix`` [p]: the client's W in the last layers
 """
 
 from __future__ import annotations
@@ -41,15 +45,15 @@ from knot_runner.util.files import Facts
 
 
 def init(config: FedalaSettings, federation: Federation) -> FederatedState:
-    """Return the first global model.
+    """Return the state with the initial global model.
 
     Raises:
-        UserError: The model has fewer layers than the method mixes.
+        UserError: ``method.layers`` is larger than the number of layers of the model.
     """
     count = len(layer_starts(federation.layout))
     if config.layers > count:
         raise UserError(
-            f"expected at most {count}, the number of layers of the model, got {config.layers}", "method.layers"
+            f"expected at most {count} (the number of layers of the model), got {config.layers}", "method.layers"
         )
     return averaging.init(config, federation)
 
@@ -61,10 +65,10 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 
 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's latest model, or the mix of this model with the current global model.
+    """Return the model that the client uses.
 
-    ``config.deployed`` selects between these models. The mix uses the client's last W. A client that has not trained
-    uses the global model.
+    With ``config.deployed=trained``, this is the client's latest model. Otherwise, it is the mix of the latest model
+    and the current global model, with the client's last W. A client that has not trained uses the global model.
     """
     whole = averaging.deployed(config, state, federation, client)
     personal = kept_model(state, client)
@@ -76,7 +80,10 @@ def deployed(config: FedalaSettings, state: FederatedState, federation: Federati
 
 
 def layer_starts(layout: flat.FlatLayout) -> list[int]:
-    """Return the index of each layer's first parameter, in the model's order. A layer is a module with parameters."""
+    """Return the index of each layer's first parameter in the flat vector of weights.
+
+    A layer is a module with parameters.
+    """
     starts: dict[str, int] = {}
     for field in layout.parameters:
         starts.setdefault(field.name.rpartition(".")[0], field.start)
@@ -104,13 +111,18 @@ def _with_mix(
 
 
 def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
-    """Learn the mixing weights, and train from the mix (a local program).
+    """Local program: learn the mixing weights W, and train from the mix v + (w - v) W.
 
-    Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
+    v is the client's own model, and w the global model. Each batch changes W by ``-rate * gradient * (w - v)``, with
+    the gradient at the mix. W is then clipped to [0, 1].
 
-    ``settings`` holds ``config``, the settings of the method; ``start``, the index of the first of p mixed parameters;
-    and ``max_epochs``, the maximum number of passes. The input tensors are ``weights`` [P] of the client's own model,
-    and the initial ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
+    Args:
+        settings: ``config``: the settings of the method. ``start``: the index of the first of p mixed parameters.
+            ``max_epochs``: the maximum number of passes.
+        work: The input tensors are ``weights`` [P], the client's own model, and ``mix`` [p], the initial W.
+
+    Returns:
+        The mean training loss, and two tensors: ``mix`` [p] is the learned W, and ``passes`` is the number of passes.
     """
     config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
     request = work.request

@@ -6,16 +6,15 @@ the other clients for examples with label y. The client minimizes
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 
 Differences from the paper: with privacy, the server reads only means of messages. F_y is then the mean over all
-participants of the previous round, including the client itself. From the noisy mean of the messages, the server
-computes N_y, an estimate of the number of participants that have examples of label y. If N_y is above one half, F_y is
-the sum of the participants' logits divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own
-design.
+participants of the previous round, including the client itself. The server estimates N_y, the number of participants
+that have examples of label y, from the noisy mean of the messages. If N_y is above one half, F_y is the sum of the
+participants' logits divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own design.
 
-State, in addition to :mod:`own_models`, for clients that have taken part:
+State, in addition to that of :mod:`own_models`:
 
 - ``label_logits/<k>`` [C, C]: row y holds the mean logits of client k for its examples of label y
-- ``label_counts/<k>`` [C]: whether client k has examples of the label
-- ``label_logits/all`` and ``label_counts/all``: used in place of the entries per client if the server reads only means
+- ``label_counts/<k>`` [C]: 1 for labels of which client k has examples, otherwise 0
+- ``label_logits/all`` and ``label_counts/all``: with privacy, F_y and N_y instead of the entries of each client
 """
 
 from __future__ import annotations
@@ -44,7 +43,10 @@ OF_LABELS = ("weight", "label_temperature")
 def regularized(
     config: FedDistillSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` with a loss that includes the other clients' latest logits, if there are any."""
+    """Return ``request`` with a loss that also compares the client's logits with the other clients' mean logits.
+
+    If no other client has sent logits, the request is unchanged.
+    """
     means = others_means(state, federation, request.client)
     if means is None:
         return request
@@ -60,9 +62,11 @@ def regularized(
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
     """Return the other clients' mean logits for each label, and flags for labels whose mean is known.
 
-    The logits (float64, shape [C, C]) of a label are averaged over the clients that have sent logits for this label.
-    Flags have shape [C]. The result is None if no other client has sent a message. In private training, the logits are
-    the means over the participants of the previous round, and all clients get the same means.
+    The logits of a label are averaged over the other clients that have examples of this label. With privacy, they are
+    averaged over all participants of the previous round.
+
+    Returns:
+        The mean logits, float64 [C, C], and the flags, shape [C]. None if no other client has sent a message.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
@@ -76,11 +80,15 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
 
 def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the objective CE(z, y) + weight CE(z / tau, softmax(F_y / tau)). The first term may be chilled.
+    """Return the objective ``CE(z, y) + weight CE(z / tau, softmax(F_y / tau))``.
 
-    F_y holds the other clients' mean logits of label y. The second term covers only examples whose F_y is known.
+    z are the client's logits, y is the label, and F_y holds the other clients' mean logits of label y. The second term
+    covers only examples whose F_y is known.
 
-    ``inputs.tensors``: ``label_logits`` [n, C], the F_y of each example, and ``known`` [n].
+    Args:
+        settings: ``weight``, tau as ``label_temperature``, and the settings of the cross-entropy CE(z, y).
+        inputs: The tensor ``label_logits`` [n, C] holds the F_y of each example. The tensor ``known`` [n] tells for
+            each example whether F_y is known.
     """
     rows, hard = cross_entropy(without(settings, *OF_LABELS), inputs)
     weight, tau = itemgetter(*OF_LABELS)(settings)
@@ -94,7 +102,10 @@ def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
 
 
 def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the other clients' mean logits, and flags for labels whose mean is known; {} if no mean is known."""
+    """Return the server's message to a client; {} if no other client has sent a message.
+
+    The message holds the mean logits ``labels`` and the flags ``present``, as in :func:`others_means`.
+    """
     means = others_means(state, federation, client)
     if means is None:
         return {}
@@ -109,9 +120,11 @@ def ask(
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``labels`` [C, C], the client's mean logits on training examples of each label, and ``present`` [C].
+    """Return the client's message.
 
-    Rows of labels without examples are 0. ``present`` is 1 for labels with examples.
+    - ``labels`` [C, C]: row y holds the mean logits for the client's training examples with label y; zeros if there are
+      none
+    - ``present`` [C]: 1 for labels of which the client has training examples, otherwise 0
     """
     (outputs,) = logits
     labels = federation.train_labels[federation.clients[client].train]
@@ -126,7 +139,7 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Store the message of each participant, or the mean of all messages."""
+    """Return the state with each participant's message or, with privacy, with the mean of all messages."""
     after = dict(state)
     for sent in answers.each:
         after[f"label_logits/{sent.client}"], after[f"label_counts/{sent.client}"] = sent.parts.values()

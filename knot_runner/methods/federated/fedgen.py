@@ -1,23 +1,32 @@
-"""FedGen (Zhu, Hong and Zhou 2021): the server trains a generator of features, and clients also train on such features.
+"""FedGen (Zhu, Hong and Zhou 2021): the server trains a feature generator, and clients train on generated features.
 
-The method is FedAvg with a server that trains a generator G without any data. Instead, the server uses the last layers
-of the round's clients, and the clients' numbers of examples of each label (:func:`heads_loss`). From the next round on,
-a client minimizes for each example (x, y) with outputs p
+The method is FedAvg with an additional generator G(e, y). It maps noise e and a label y to features, the inputs of the
+last layer.
+
+The server trains G without any data. It uses the last layer W_k z + b_k of each client k of the round. a_k(y) is the
+fraction of all examples with label y that belong to client k. Labels y are drawn with the label frequencies of the
+round's clients. G minimizes the sum of two terms:
+
+    sum_k a_k(y) CE(W_k G(e, y) + b_k, y)
+    diversity exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|)
+
+The second term has a mean over all pairs (i, j) of generated features. As in the public code, the squared and the
+absolute difference are means over coordinates.
+
+From the next round on, a client minimizes for each example (x, y) with outputs p
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p)
 
-where h is the client's last layer, e and e' are noise, and y' is a random label. The probabilities of y' are the label
-frequencies of the previous round's clients. The weights alpha and beta decay by round.
+h is the client's last layer, e and e' are noise, and y' is a random label. The label y' is drawn with the label
+frequencies of the previous round's clients. The weights alpha and beta decay from round to round.
 
-The head of client k maps features z to logits W_k z + b_k. Labels y are drawn with their frequencies among the clients,
-e is noise, and a_k(y) is the fraction of all examples with label y that client k has. The generator minimizes the sum
-of two terms. The first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times exp(-mean_ij |e_i -
-e_j|^2 |G_i - G_j|), with means over coordinates (the public code's loss).
-
-Differences from the paper: if the server may read only means (privacy), the server trains the generator with the last
+Differences from the paper: with privacy, the server may read only means. It then trains the generator with the last
 layer of the new global model and the clients' mean label frequencies. This private variant is our own design.
 
-State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C], label counts from which y' is drawn.
+State, in addition to FedAvg's:
+
+- ``generator/labels`` [C]: label counts from which y' is drawn
+- other entries ``generator/...``: the generator and its optimizer
 """
 
 from __future__ import annotations
@@ -56,7 +65,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def init(config: FedGenSettings, federation: Federation) -> FederatedState:
-    """Return the first global model and a new generator.
+    """Return the state with the initial global model and a new generator.
 
     Raises:
         UserError: The last layer is not linear.
@@ -65,7 +74,10 @@ def init(config: FedGenSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train from the global model, also on generated features after the first round."""
+    """Return one training request per participant. Training starts from the global model.
+
+    After the first round, participants also train on generated features.
+    """
     requests = averaging.plan(config, state, federation, round)
     if LABELS not in state:
         return requests
@@ -86,7 +98,8 @@ def fold(
 ) -> Folded:
     """Take FedAvg's server step, and train the generator with the last layer of the new global model.
 
-    Labels are drawn with the clients' mean frequencies, or uniformly if noise leaves no positive frequency.
+    This function is used with privacy. Labels are drawn with the clients' mean label frequencies. If noise leaves no
+    positive frequency, labels are drawn uniformly.
     """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
@@ -113,9 +126,10 @@ def train_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Train the generator of ``state`` with ``heads``; return ``after`` with the generator, and its mean loss.
+    """Train the generator in ``state`` with the last layers ``heads``.
 
-    Adam continues from its moments in ``state``. Draws are seeded by (seed, round, step).
+    Returns:
+        The state ``after`` with the trained generator, and a log row with the mean loss.
     """
     spec = config.generator
     model = _generator(config, federation, state)
@@ -139,7 +153,7 @@ def train_generator(
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the message to a client: the model and, after the first round, the generator with the label counts."""
+    """Return the server's message to a client: the model and, after the first round, the generator and label counts."""
     parts = averaging.received(config, state, federation, client)
     if LABELS not in state:
         return parts
@@ -147,11 +161,15 @@ def with_generator(config: FedGenSettings, state: FederatedState, federation: Fe
 
 
 def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return a client's loss (see the module's docstring). The cross-entropy CE(p, y) may be chilled.
+    """Return the objective of a client, the sum of three terms; see the module's docstring.
 
-    ``inputs.tensors``: ``drawn`` [n], a label drawn for each example; ``drawn_features`` [n, H], generated for the
-    drawn label; ``own_features`` [n, H], generated for the example's own label. ``inputs.head``: the current last
-    layer.
+    Args:
+        settings: ``alpha``, ``beta``, and the settings of the first term, CE(p, y).
+        inputs: ``inputs.head`` is the current last layer. The tensors are:
+
+            - ``drawn`` [n]: a random label for each example
+            - ``drawn_features`` [n, H]: features generated for the random label
+            - ``own_features`` [n, H]: features generated for the example's own label
     """
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
     alpha, beta = itemgetter(*OF_GENERATOR)(settings)
@@ -200,7 +218,8 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
         raise UserError(
-            f"fedgen needs one linear layer, but the head has the tensors {', '.join(head_fields)}", "model.head"
+            f"fedgen needs one linear layer as head, but the head has the tensors {', '.join(head_fields)}",
+            "model.head",
         )
     return head_fields["weight"], head_fields["bias"]
 
@@ -216,7 +235,10 @@ FEDGEN = Method(init, plan, message, fold, averaging.deployed, fold_each=fold_ea
 
 @dataclass(frozen=True)
 class Head:
-    """A client's last layer, ``weight`` [C, H] and ``bias`` [C], and its examples per label, ``counts`` [C]."""
+    """A client's last layer, with ``weight`` [C, H] and ``bias`` [C].
+
+    ``counts`` [C]: the client's number of training examples with each label.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -224,7 +246,10 @@ class Head:
 
 
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
-    """Return a generator that maps noise and a label's one-hot code [B, noise + C] to features [B, H]."""
+    """Return a new generator of features [B, H].
+
+    Its input [B, E + C] is noise, followed by the one-hot code of a label.
+    """
     with seeded(seed, "generator"):
         first = nn.Linear(spec.noise + classes, spec.hidden)
         last = nn.Linear(spec.hidden, features)
@@ -238,21 +263,32 @@ def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> 
 
 
 def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
-    """Return random labels [number] with probabilities proportional to ``counts`` [C]."""
+    """Return random labels, drawn with probabilities proportional to ``counts`` [C].
+
+    The argument ``number`` is the number of labels to draw.
+    """
     return torch.multinomial(counts.double(), number, replacement=True, generator=draws)
 
 
 def noisy_features(
     spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return noise, uniform in [0, 1), of shape [B, E], and the features generated from this noise for ``labels``."""
+    """Return uniform noise [B, E] in [0, 1), and the features [B, H] generated from this noise and ``labels`` [B]."""
     noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
     noise = noise.to(next(model.parameters()).dtype)
     return noise, generated(model, noise, labels, classes)
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Return the scalar generator loss of a batch of ``features`` [B, H], generated from ``noise`` and ``labels``."""
+    """Return the scalar loss of the generator on a batch, the sum of two terms; see the module's docstring.
+
+    Args:
+        features: The generated features [B, H].
+        noise: The noise [B, E] from which the features were generated.
+        labels: The labels [B] for which the features were generated.
+        heads: The clients' last layers, for the first term.
+        diversity: The weight of the second term.
+    """
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
     total = features.new_zeros(())
@@ -270,5 +306,5 @@ def model_tensors(model: nn.Module) -> Tensors:
 
 
 def load_generator(model: nn.Module, state: Tensors) -> None:
-    """Load the entries that :func:`model_tensors` returned into ``model``, in place."""
+    """Load the generator's weights and running statistics from ``state`` into ``model``, in place."""
     model.load_state_dict(entries_below(state, MODEL))

@@ -1,4 +1,4 @@
-"""FedMD (Li and Wang 2019): clients keep their models and send logits on public examples.
+"""FedMD (Li and Wang 2019): clients keep their models and send logits on a public transfer set.
 
 In each round, clients train on their own examples and then send their logits for the transfer set. The mean of these
 logits is the consensus. Each client then trains on the consensus, with the same distillation as FedDF's server
@@ -19,7 +19,7 @@ from knot_runner.methods.messages import Exchange
 
 
 def exchange(config: FedMdSettings) -> Exchange:
-    """Return the exchange in which clients send logits on public examples and train on the consensus."""
+    """Return the exchange in which clients send logits for the transfer set and train on the mean of these logits."""
     return Exchange(ask, answer, plan, fold, reads(config.server_distillation), answered_by="clients")
 
 

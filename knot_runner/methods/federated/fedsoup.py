@@ -1,19 +1,23 @@
 """FedSoup (Chen et al. 2023): in later rounds, a client averages its model with global models that it selects.
 
-A participant receives the global model w and trains it, which gives theta. Each client has a pool of n earlier global
-models with the mean P. After the fraction ``start`` of all rounds, the participant compares two averages of models
-("soups") on its held-out examples (``partition.valid``):
+A participant trains the received global model w; theta is the trained model. Each client has a pool of n earlier global
+models with the mean P. After the fraction ``method.start`` of all rounds, the participant compares two averages of
+models ("soups") on its held-out examples:
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 
-If the second soup is more accurate, the client keeps and sends this soup, and adds w to its pool. Otherwise the client
-keeps and sends the first soup. As in the authors' code, running statistics are not averaged: the client keeps its own.
+If the second soup is more accurate, the client keeps and sends this soup, and adds w to its pool. Otherwise, the client
+keeps and sends the first soup. As in the authors' code, running statistics are not averaged: the client keeps its own
+running statistics.
 
-Differences from the authors' code: clients select on held-out examples, whereas the code selects on test examples, and
-there is no fine-tuning after the last round.
+Differences from the authors' code: our clients select on held-out examples, whereas the code selects on test examples.
+We do not fine-tune after the last round.
 
-State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's last model;
-``client/<k>/pool`` [P] and ``client/<k>/pool_size``, the mean and the number of the global models in the client's pool.
+State, in addition to FedAvg's:
+
+- ``client/<k>/weights`` and ``client/<k>/buffers``: the client's last model
+- ``client/<k>/pool`` [P]: the mean of the global models in the client's pool
+- ``client/<k>/pool_size``: the number of these models
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ ROWS = 256
 
 
 def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
-    """Return the first global model.
+    """Return the state with the initial global model.
 
     Raises:
         UserError: A client has no held-out examples for the selection.
@@ -50,15 +54,15 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     without = [clients[number].name for number in federation.numbers if not len(clients[number].valid)]
     if without:
         raise UserError(
-            f"no held-out examples to select soups for {len(without)} of {len(federation.numbers)} clients (first: "
-            f"{without[0]}). Use 0.2, or more examples per client",
+            f"{len(without)} of {len(federation.numbers)} clients have no held-out examples (first: "
+            f"{without[0]}). Soups are selected on these examples. Use 0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)
 
 
 def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the model that the client sent, and the client's pool."""
+    """Return the model that the client sent, and the client's pool of global models."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 
 
@@ -80,10 +84,18 @@ def _with_soup(
 
 
 def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
-    """Train the received model, then select one of two soups (a local program).
+    """Local program: train the received model, then select one of two soups (averages of models) by accuracy.
 
-    The input tensors are the client's ``pool`` [P] and ``pool_size``, and the row numbers ``valid`` of v held-out
-    examples, shape [v]. The result holds the new ``pool`` and ``pool_size``.
+    Args:
+        settings: Not used.
+        work: The input tensors are:
+
+            - ``pool`` [P]: the mean of the global models in the client's pool
+            - ``pool_size``: the number of these models
+            - ``valid`` [v]: the row numbers of held-out examples
+
+    Returns:
+        The mean training loss, and the new ``pool`` and ``pool_size``.
     """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)

@@ -1,4 +1,4 @@
-"""Clients that keep their own models. Models are never averaged, and architectures may differ.
+"""Clients that keep their own models. Models are never averaged, and the clients' architectures may differ.
 
 State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained. Other clients use the initial
 model of their architecture.
@@ -22,7 +22,7 @@ def init(config: FederatedSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that continue to train every participant's own model."""
+    """Return one training request per participant. Training starts from the participant's own model."""
     return averaging.drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
@@ -42,7 +42,7 @@ def plan_with(change: Callable[..., LocalTraining], plan: PlanFunction = averagi
 
 
 def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's model after its training in the round."""
+    """Return the client's own model after the round's training."""
     return model_parts(work.trained[-1])
 
 
@@ -57,7 +57,7 @@ def model_parts(result: Trained) -> ClientMessage:
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """Return the state entries ``<prefix>/<k>/weights`` and ``<prefix>/<k>/buffers`` for the ``trained`` clients k."""
+    """Return the state entries ``<prefix>/<k>/weights`` and ``<prefix>/<k>/buffers`` of all trained clients k."""
     kept: FederatedState = {}
     for result in trained:
         kept[f"{prefix}/{result.client}/weights"] = result.weights
@@ -74,9 +74,10 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
 
 
 def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
-    """Return log entries for tensors that local programs return: the mean over the elements and the clients.
+    """Return log entries. ``names`` maps the name of each entry to the name of a tensor.
 
-    ``names`` maps the name of a log entry to the name of the tensor.
+    An entry is the mean of this tensor's elements, averaged over the clients whose training returned the tensor. If no
+    training returned it, the entry is left out.
     """
     row: RoundRow = {}
     for entry, name in names.items():

@@ -1,14 +1,15 @@
 """FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
-Both are FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each client
-keeps its head. FedPer trains head and body together. FedRep trains the head first, then the body. The head is the last
-linear layer (FedWaD's public code).
+Both methods are FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each
+client keeps its head. FedPer trains head and body together. FedRep trains the head first, then the body. As in FedWaD's
+public code, the head is the last linear layer.
 
-Differences from the papers: a client that has not trained uses the global body with the initial head, as in PFLlib. All
-clients have the same initial head. With ``first_head=averaged``, clients also send their heads, and a client that has
-not trained uses the mean of these heads, as in FedWaD's public code. A server that distills (FedDF) also receives whole
-models, including the heads. Such a server trains the averaged model on the outputs of these models, and does not change
-the clients' heads.
+Differences from the papers: all clients have the same initial head. A client that has not trained uses the global body
+with the initial head, as in PFLlib. With ``first_head=averaged``, clients also send their heads. A client that has not
+trained then uses the mean of these heads, as in FedWaD's public code.
+
+A server that distills (FedDF) also receives the clients' heads. It trains the averaged model on the outputs of the
+clients' models. The clients' heads do not change.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: FedPerSettings, federation: Federation) -> FederatedState:
-    """Return the first global model.
+    """Return the state with the initial global model.
 
     Raises:
         UserError: The model has no body, or no epoch is left for the body.
     """
     if not federation.layout.mask("body").any():
         raise UserError(
-            f"{config.algorithm} shares all layers except the head, but the model has no other layer. Use at least one "
-            "hidden layer",
+            f"method.algorithm={config.algorithm} shares all layers except the head, but this model has only a head. "
+            "Use at least one hidden layer",
             "model.hidden",
         )
     epochs = federation.training.local_epochs
     if isinstance(config, FedRepSettings) and (config.head_epochs or 0) >= epochs:
         raise UserError(
-            f"with training.local_epochs={epochs}, {config.head_epochs} head epochs leave none for the body. "
+            f"{config.head_epochs} head epochs of training.local_epochs={epochs} leave no body epochs. "
             f"Use at most {epochs - 1}",
             "method.head_epochs",
         )
@@ -50,7 +51,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return the requests of the sampled clients.
+    """Return one training request per participant.
 
     With ``final_head_epochs``, an additional last round trains all clients' heads.
     """
@@ -66,7 +67,11 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the update of the body, and of the head if the server reads heads; {} if only heads were trained."""
+    """Return the update of the body.
+
+    If the server needs the clients' heads, the message also holds the update of the head. If the client trained only
+    its head, the message is {}.
+    """
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
     shared = shared_of(config, federation)
@@ -76,7 +81,10 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
 
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the global body and, with ``first_head=averaged``, the mean head for clients without a head."""
+    """Return the server's message to a client: the global body and, with ``first_head=averaged``, the mean head.
+
+    Clients that do not have a head of their own use the mean head.
+    """
     parts = averaging.received(config, state, federation, client)
     if config.first_head == "averaged":
         return parts | {"weights": state["weights"]}
@@ -84,7 +92,10 @@ def received(config: FedPerSettings, state: FederatedState, federation: Federati
 
 
 def deployed(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the global body with the client's own head, or with the head that ``method.first_head`` selects."""
+    """Return the global body with the client's own head.
+
+    A client that has no head of its own uses the head that ``method.first_head`` selects.
+    """
     model = averaging.deployed(config, state, federation, client)
     if config.first_head == "averaged" or f"client/{client}/unshared" in state:
         return model

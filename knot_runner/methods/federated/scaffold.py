@@ -1,19 +1,21 @@
-"""SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
+"""SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates correct each client's drift.
 
-g is the gradient. In round t, client k takes K steps from w_t with the learning rate eta. The client then changes its
-control variate c_k to c_k+:
+c is the control variate of the server, c_k is the control variate of client k, and g is the gradient. In round t,
+client k takes K steps from w_t with the learning rate eta. The client then changes its control variate c_k to c_k+:
 
     w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
 
 The server averages as in FedAvg. The server changes c by the mean of c_k+ - c_k, multiplied by the fraction of clients
 that took part (line 17).
 
-Differences from the paper: if the change of c_k is clipped before it is sent, the client also adds the clipped change
-to c_k, so that c remains the mean of all c_k. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of
-privacy in DP-SCAFFOLD is the example, and here it is the client.
+Differences from the paper: with privacy, the change of c_k is clipped before it is sent. The client then adds the
+clipped change to c_k, so that c remains the mean of all c_k. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut
+2022). DP-SCAFFOLD protects each example, whereas we protect each client.
 
-State, in addition to FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (other
-clients have a control variate of 0).
+State, in addition to FedAvg's:
+
+- ``control`` [P]: c
+- ``client/<k>/control`` [P]: c_k; without this entry, c_k is 0
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """Return the first global model; all control variates are 0.
+    """Return the state with the initial global model. All control variates are 0, and are not stored yet.
 
     Raises:
         UserError: The optimizer is not plain SGD.
@@ -52,7 +54,10 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 def corrected(
     config: AveragingSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` with c - c_k added to every gradient (line 10)."""
+    """Return ``request`` with c - c_k added to every gradient (SCAFFOLD, line 10 of Algorithm 1).
+
+    c and c_k are the control variates of the server and of the client.
+    """
     own = control_of(state, f"client/{request.client}/control")
     return replace(request, control=control_of(state, "control") - own)
 
@@ -60,7 +65,11 @@ def corrected(
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """Return FedAvg's message and ``control``, c_k+ - c_k = (w - w_k) / (K lr) - c (line 12)."""
+    """Return FedAvg's message and ``control``, the change c_k+ - c_k of the client's control variate.
+
+    By line 12 of Algorithm 1, this change is (w - w_k) / (K lr) - c. The received model is w, the model after K local
+    steps is w_k, and the server's control variate is c.
+    """
     request = work.requests[0]
     result = work.trained[0]
     moved = (request.start.weights - result.weights).double()
@@ -70,7 +79,7 @@ def message(
 
 
 def own(config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's control variate c_k plus the change that the client has sent."""
+    """Return the client's new control variate: c_k plus the change that the client has sent."""
     return {"control": control_of(state, f"client/{work.client}/control") + work.sent["control"]}
 
 
@@ -78,9 +87,10 @@ def fold(
     config: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage,
     share: float,
 ) -> Folded:  # fmt: skip
-    """Take FedAvg's server step, and set c to c + sum_k (c_k+ - c_k) / N (line 17).
+    """Take FedAvg's server step, and set c to c + sum_k (c_k+ - c_k) / N (SCAFFOLD, line 17 of Algorithm 1).
 
-    N is the number of all clients, so the second term is the mean change times the fraction of participants.
+    c is the server's control variate, and c_k+ - c_k the change of client k's control variate. N is the number of all
+    clients, so the added term is the mean change times the fraction of participants.
     """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")
@@ -88,14 +98,14 @@ def fold(
 
 
 def control_of(state: FederatedState, name: str) -> Tensor:
-    """Return the control variate ``name``, shape [P]; zeros if the state does not hold it yet."""
+    """Return the control variate that ``state`` holds under ``name``, shape [P]; zeros if there is none."""
     return state.get(name, torch.zeros_like(state["weights"]))
 
 
 def with_control(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int
 ) -> ClientMessage:
-    """Return the message to a client: the model and the server's control variate (line 5)."""
+    """Return the server's message to a client: the model and the server's control variate (line 5 of Algorithm 1)."""
     return averaging.received(config, state, federation, client) | {"control": control_of(state, "control")}
 
 

@@ -1,4 +1,4 @@
-"""Personalization: each client adapts its model after the last round. Each kind of personalization has a file."""
+"""Personalization: each client adapts its model after the last round. Each kind of personalization has its own file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Linear combinations of clients' models, computed as products of a weight matrix and the matrix of all models.
-
-The sign of a weight shows whether one client's update helps another client, and thus reveals groups of clients
-(docs/papers/soup.md).
-
-Products are computed in float64, one block of parameters at a time, so no second copy of all models is needed.
-"""
+"""Linear combinations of clients' models. Row k of a weight matrix holds the weights for client k's combination."""
 
 from __future__ import annotations
 
@@ -24,11 +18,9 @@ STACKED_VALUES = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
-    """Return the product of ``matrix`` [M, K] and ``models`` [K, P], in the dtype of the models.
-
-    Row m is sum_i matrix_mi models_i.
-    """
+    """Return the product of ``matrix`` [M, K] and ``models`` [K, P], in the dtype of the models."""
     sums = models.new_empty(len(matrix), models.shape[1])
+    # Products are computed in float64, block by block, so that no second copy of all models is needed.
     for block in _blocks(models):
         sums[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
     return sums
@@ -41,17 +33,18 @@ def stacked_models(models: Sequence[ClientModel]) -> Tensors:
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
-    """Return the clients' models that a state holds; see :func:`stacked_models`."""
+    """Return the clients' models from the state entries that :func:`stacked_models` returns."""
     return list(map(ClientModel, state["theta/weights"], state["theta/buffers"]))
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Clients' updates dW_i = W_i - W_0.
+    """Clients' updates dW_i = W_i - W_0, where W_i is the trained model and W_0 the model that client i started from.
 
-    ``trained`` [K, P] holds the trained models W_i. ``starts`` [U, P] holds U distinct initial models. The model W_0
-    that client i started from is row ``begins[i]``. Clients that started from the same model share one row of
-    ``starts``.
+    Attributes:
+        starts: U distinct initial models, shape [U, P]. Clients may share a row.
+        begins: The row of each client's W_0 in ``starts``, shape [K].
+        trained: The trained models W_i, shape [K, P].
     """
 
     starts: Tensor
@@ -60,27 +53,31 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients that trained from ``starts``, with one row for each distinct start."""
+        """Return the updates from the clients' initial models ``starts`` to their trained models ``trained`` [K, P].
+
+        If several clients started from the same tensor object, this initial model is stored once.
+        """
         distinct = {id(model): model for model in starts}
         numbers = list(distinct)
         begins = torch.tensor([numbers.index(id(model)) for model in starts])
         return Updates(torch.stack(list(distinct.values())), begins, trained)
 
     def applied(self, matrix: Tensor) -> Tensor:
-        """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
+        """Return the combined model W_0 + sum_i matrix_ki dW_i of every client k, shape [K, P].
 
-        The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. W_0 + (W_k - W_0)
-        would differ from W_k by rounding. Therefore, the result is a weighted sum of the models W_i and the starts, in
-        which W_0 has the weight 1 - sum_i matrix_ki if all clients share one start.
+        The identity matrix gives exactly the trained models, and the zero matrix exactly the initial models.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
+        # W_0 + (W_k - W_0) would differ from W_k by rounding. The result is therefore a weighted sum of models.
+        # In this sum, a start W_0 that all clients share has the weight 1 - sum_i matrix_ki.
         left = chosen - matrix.double() @ chosen
         return weighted_sums(torch.cat([left, matrix.double()], 1), torch.cat([self.starts, self.trained]))
 
     def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """Return <a - b, dW_i> for every pair (a, b) of models [P] in ``moved`` and every update, float64 [M, K].
+        """Return the inner products of M vectors with the K updates dW_i, float64 [M, K].
 
-        Without ``moved``, return the inner products of the updates with each other.
+        The vectors are the differences a - b of the pairs (a, b) in ``moved``. Without ``moved``, they are the updates
+        dW_i.
         """
         count = len(self.trained) if moved is None else len(moved)
         sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
@@ -101,10 +98,10 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of the score ``matrix``_ki for the event "clients k and i share a group".
+    """Return how well ``matrix[k, i]`` predicts that clients k and i share a group: the area under the ROC curve.
 
-    The curve is computed over all pairs of different clients. Ties count one half. The result is None if all pairs, or
-    no pairs, share a group.
+    The curve is computed over all pairs of different clients. If all pairs share a group, or no pair does, the result
+    is None. ``groups``: each client's group.
     """
     from sklearn.metrics import roc_auc_score  # slow to import, and other personalizations do not need it
 
@@ -116,14 +113,22 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> Facts:
-    """Return summary statistics of the weights lambda, ``matrix`` of shape [K, K].
+    """Return summary statistics of the weights in ``matrix`` [K, K].
 
-    ``own``: the mean weight of a client's own update (the diagonal). ``others``: the mean weight of other clients'
-    updates. ``negative``: the fraction of other clients' weights that are negative. If there are groups, ``within`` and
-    ``across`` are the mean weights of other clients in the same and in different groups, and ``auc`` is the result of
-    :func:`same_group_auc`.
+    Entry (k, i) is the weight of client i's update in the model of client k.
+
+    - ``own``: the mean weight of a client's own update (the diagonal)
+    - ``others``: the mean weight of other clients' updates
+    - ``negative``: the fraction of the other clients' weights that are negative
+
+    If ``groups`` is given:
+
+    - ``within``: the mean weight of other clients in the same group
+    - ``across``: the mean weight of clients in other groups
+    - ``auc``: the result of :func:`same_group_auc`
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
+    # The sign of a weight shows whether one client's update helps another client. Signs thus reveal groups of clients.
     facts = {
         "own": float(matrix.diagonal().mean()),
         "others": float(matrix[off].mean()),

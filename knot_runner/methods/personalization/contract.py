@@ -1,8 +1,7 @@
-"""The interface of a personalization.
+"""The interface of a personalization, which adapts each client's model after the last round.
 
-A personalization consists of a method over the clients, the clients' training after the last round, and the points
-(times and mixing weights) at which the clients' models are evaluated. This training works as in the rounds, but has its
-own learning rate, optimizer and number of epochs.
+A personalization consists of a method that trains the clients, and of points at which the clients' models are
+evaluated. Local training works as in the rounds, but has its own learning rate, optimizer and number of epochs.
 """
 
 from __future__ import annotations
@@ -25,10 +24,13 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalFederation(Federation):
-    """All clients after the last round.
+    """All clients after the last round, as the input of a personalization.
 
-    ``method``: the method settings of the rounds; ``start(client)``: the model theta_0 that the client used after the
-    last round (FedAvg: the global model); ``groups``: each client's group, if the partition defines groups.
+    Attributes:
+        method: The settings of the federated method.
+        start: A function from a client to theta_0, the model that the client used after the last round. With FedAvg,
+            this is the global model.
+        groups: Each client's group; None if the partition defines no groups.
     """
 
     method: FederatedSettings
@@ -40,13 +42,13 @@ class PersonalFederation(Federation):
         federation: Federation, method: FederatedSettings, start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:  # fmt: skip
-        """Return a copy of ``federation`` for personalization, with the method's settings, theta_0 and the groups."""
+        """Return ``federation`` with the additional attributes of a PersonalFederation."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
     @property
     def starts(self) -> list[ClientModel]:
-        """Return every client's theta_0."""
+        """Return theta_0 of every client: the model that the client used after the last round."""
         return [self.start(client) for client in self.everyone]
 
 
@@ -55,11 +57,12 @@ class Point:
     """A point at which one model of every client is evaluated.
 
     Attributes:
-        step: The number of checkpoints reached in the training after the last round; 0 before the first checkpoint.
-        epochs: The number of epochs of local training after the last round.
-        alpha: The trained model's weight in the mix with theta_0; 1 for the trained model.
-        phase: ``trained`` for a model that the client has trained, ``combined`` for a combination of several models;
-            None for methods that do not have both phases.
+        step: The number of checkpoints that training has reached so far. In ``cossim``, the number of averaging rounds
+            so far.
+        epochs: The number of epochs that the client has trained after the last round.
+        alpha: The weight of the trained model in a mix with theta_0; 1 for the trained model alone.
+        phase: ``trained`` for a model that the client has trained, ``combined`` for a combination of several clients'
+            models; None if the personalization does not combine clients' models.
     """
 
     step: int
@@ -69,7 +72,7 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Return whether the model is a mix of models, whose running statistics must be estimated again."""
+        """Return whether the model is a mix of models. The running statistics of a mix must be estimated again."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
@@ -85,14 +88,17 @@ Finished = tuple[Tensors, Facts]
 
 @dataclass(frozen=True)
 class Personalization:
-    """A personalization: ``method`` with ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`.
+    """A kind of personalization, as registered in :data:`PERSONALIZATIONS`.
 
-    ``rounds(settings, federation)``: the number of personalization rounds; ``points(settings)``: all evaluated points,
-    in order; ``measured``: the models to evaluate after a round, point by point. Over all rounds, every client's model
-    is evaluated once at every point.
-
-    ``check(settings, federation)`` returns notes for the user before the rounds, and raises ``UserError`` if the method
-    cannot personalize these clients.
+    Attributes:
+        method: A method. Its functions receive a :class:`PersonalFederation`.
+        rounds: ``(settings, federation) -> number``: the number of rounds of this method.
+        points: ``(settings) -> points``: all evaluated points, in order.
+        measured: ``(settings, federation, state, round) -> pairs``: the models to evaluate after ``round``. Each pair
+            holds the index of a point, and a dict from clients to their models. Over all rounds, every client has one
+            model at every point.
+        check: ``(settings, federation) -> notes``: notes for the user, before the first federated round. Raises
+            ``UserError`` if the method cannot personalize these clients.
     """
 
     method: RoundMethod
@@ -111,9 +117,10 @@ PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers=
 
 
 def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
-    """Return the configuration of local training after the rounds: SGD or AdamW with the learning rate ``rate``.
+    """Return the configuration of a client's local training after the last round.
 
-    Momentum and weight decay are 0. Temperature, batches and augmentation are the same as in the last round.
+    ``config`` selects the optimizer, the learning rate and the batch size. Momentum, weight decay and the proximal
+    term are 0. All other settings are as in the rounds.
     """
     training = federation.training
     whole = local_request(federation.method, federation, training.rounds, client, federation.model).recipe
@@ -132,7 +139,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
 def personal_training(
     federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
 ) -> LocalTraining:
-    """Return the request that trains ``client`` from the model ``start``."""
+    """Return the request to train the model ``start`` on the examples of ``client``, as configured in ``recipe``."""
     last = federation.training.rounds
     request = local_request(federation.method, federation, last, client, start)
     return dataclasses.replace(request, round=last + 1 + step, recipe=recipe, test_rows=request.test_rows[:0])
@@ -141,7 +148,7 @@ def personal_training(
 def train_all(
     config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
 ) -> list[LocalTraining]:
-    """Return requests that train every client for ``config.epochs`` epochs, from the models ``starts``."""
+    """Return one request per client, to train the client's model in ``starts`` for ``config.epochs`` epochs."""
     requests = []
     for client, start in enumerate(starts):
         recipe = personal_recipe(config, federation, client, config.epochs)
@@ -150,9 +157,9 @@ def train_all(
 
 
 def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
-    """Return the state in which ``models`` replace the previous models, and log entries with the mean training loss.
+    """Return the state with the new ``models`` instead of the previous models, and a log entry with the mean loss.
 
-    ``models``: state entries below ``theta/``.
+    ``models``: state entries whose names begin with ``theta/``. ``trained``: the results of the training.
     """
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     return kept | models, {"train_loss": sum(result.loss for result in trained) / len(trained)}

@@ -1,8 +1,10 @@
-"""Repeated aggregation by the similarity of clients' label distributions.
+"""Repeated averaging of clients' models, weighted by the similarity of the clients' label distributions.
 
-Source: the objective-conflict blog, see docs/papers/soup.md. S_ki is the cosine of the label histograms of clients k
-and i. Every client trains its model of the last round for one epoch. Each of the following rounds sets theta_k to sum_i
-A_ki theta_i (:func:`aggregation_weights`) and trains for another epoch.
+First, every client trains its model of the last round. Each of the following rounds replaces the model theta_k of
+client k by sum_i A_ki theta_i, and every client trains again. The weights A are computed from the clients' similarities
+(:func:`aggregation_weights`).
+
+Source: a blog post on conflicting objectives, see docs/papers/soup.md.
 
 State: ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of all clients.
 """
@@ -32,7 +34,10 @@ from knot_runner.methods.personalization.contract import (
 
 
 def label_similarities(federation: Federation) -> Tensor:
-    """Return S [K, K], float64: cosines between the clients' histograms of training labels, 1 on the diagonal."""
+    """Return the cosine similarities of the clients' histograms of training labels, float64 [K, K].
+
+    The diagonal is 1.
+    """
     classes = int(federation.train_labels.max()) + 1
     counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
     shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
@@ -40,10 +45,13 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """Return A, shape [K, K]: the entries of S above the cut-off, and 0 elsewhere. The diagonal is 1 before scaling.
+    """Return the aggregation weights A [K, K], computed from the similarities S.
 
-    ``weighted``: rows are divided by their sums. ``indicator``: the same, with 1 instead of S above the cut-off.
-    ``unnormalized``: the formula as printed, whose rows may sum to K.
+    Entries of S that are at most ``config.cutoff`` become 0. ``config.form`` then selects A:
+
+    - ``weighted``: each row of S, divided by its sum
+    - ``indicator``: the same, but the entries above the cutoff first become 1
+    - ``unnormalized``: S, as printed in the source
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept
@@ -76,7 +84,11 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return the model sum_i A_ki theta_i of every client k, with running statistics averaged in the same way."""
+    """Return the model sum_i A_ki theta_i of every client k.
+
+    A is the matrix of aggregation weights, and theta_i is the current model of client i. Running statistics are
+    averaged with the same weights.
+    """
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 

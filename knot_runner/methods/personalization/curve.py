@@ -1,7 +1,7 @@
-"""Results for clients' own models: metrics at every evaluated point, and the trade-off of ID and OOD accuracy.
+"""Metrics of clients' own models at every evaluated point, and the trade-off between ID and OOD accuracy.
 
-ID (in-distribution) is the accuracy on a client's own test examples, and OOD (out-of-distribution) is the accuracy on
-the test examples of other clients. See docs/papers/soup.md.
+ID (in-distribution) accuracy is the accuracy on a client's own test examples. OOD (out-of-distribution) accuracy is the
+accuracy on the test examples of other clients. See docs/papers/soup.md.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ MATCHED = (1, 2, 5)
 
 
 def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
-    """Return the best ID accuracy among the ``points`` whose OOD accuracy is at least ``start_ood`` - ``given_up``.
+    """Return the best ID accuracy among points with an OOD accuracy of at least ``start_ood - given_up``.
 
-    A point is a pair (OOD accuracy, ID accuracy). The result is None if no point reaches this OOD accuracy.
+    A point is a pair (OOD accuracy, ID accuracy). If no point reaches this OOD accuracy, the result is None.
     """
     return max((id_accuracy for other, id_accuracy in points if other >= start_ood - given_up - 1e-12), default=None)
 
 
 def area(points: Sequence[Pair], reference: Pair) -> float:
-    """Return the area between ``reference`` and the upper right envelope of ``points`` (the hypervolume).
+    """Return the hypervolume of ``points``: the area between ``reference`` and the upper right envelope of the points.
 
-    Points that are not better than ``reference`` in both coordinates do not count.
+    A point counts only if it is better than ``reference`` in both coordinates.
     """
     low_ood, low_id = reference
     total = 0.0
@@ -45,10 +45,14 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 
 
 def point_facts(federation: Federation, point: Point, steps: float, measures: Measures, valid: Tensor) -> Facts:
-    """Return the fields of ``point``, the ``measures``, and the validation accuracy (unweighted mean over clients).
+    """Return the fields of ``point``, its ``measures``, and the mean validation accuracy of the clients.
 
-    ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: each client's correct predictions on held-out
-    examples.
+    Args:
+        federation: All clients.
+        point: The evaluated point.
+        steps: The number of optimizer steps, averaged over clients.
+        measures: The measures at this point.
+        valid: The number of each client's correct predictions on held-out examples, shape [K].
     """
     rows = federation.rows("valid")
     shares = [int(valid[client]) / len(rows[client]) for client in federation.numbers if len(rows[client])]
@@ -59,16 +63,19 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: Me
 
 
 def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts:
-    """Return summary values of the curve of ``points`` that starts at theta_0 (``start``).
+    """Return summary values of the trade-off between ID and OOD accuracy.
 
-    - ``id_at_matched_ood``: the best ID accuracy among points whose OOD accuracy is at most 1, 2 or 5 percentage points
-      below the OOD accuracy of theta_0
-    - ``gain_at_matched_ood``: the best ID accuracy for a decrease of at most 1 percentage point, minus the ID accuracy
-      of theta_0
-    - ``area``: the hypervolume of :func:`area`. The reference point is the OOD accuracy of guessing (``chance``) and
-      the ID accuracy of theta_0
+    Args:
+        points: The measures at each evaluated point.
+        start: The measures of theta_0.
+        chance: The accuracy of guessing.
 
-    All variants of one federated run share this reference point.
+    Returns:
+        - ``id_at_matched_ood``: for d = 1, 2 and 5, the best ID accuracy among points whose OOD accuracy is at most d
+          percentage points below that of theta_0
+        - ``gain_at_matched_ood``: the value for d = 1, minus the ID accuracy of theta_0
+        - ``area``: the hypervolume of :func:`area`. The reference point is the OOD accuracy ``chance`` and the ID
+          accuracy of theta_0
     """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     start_ood, start_id = pairs[0]

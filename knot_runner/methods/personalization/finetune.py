@@ -1,8 +1,7 @@
 """Fine-tuning: every client continues to train theta_0, its model of the last round, on its own training examples.
 
-Each client minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's
-objective in the rounds, chilled or not. Only a few clients train at a time, and the next ones start when these have
-finished. Memory therefore does not grow with the number of clients.
+Client k minimizes f_k(theta) + prox ||theta - theta_0||^2, starting from theta_0 (docs/papers/soup.md). f_k is the same
+objective as in the rounds, including the temperature. To limit memory, groups of clients train one after another.
 
 State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients in training.
 """
@@ -34,10 +33,7 @@ FEWEST = 8
 def plan(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return requests that train the clients of ``round`` until the next checkpoint.
-
-    After the last checkpoint of these clients, the next few clients start.
-    """
+    """Return one request for each client that trains in ``round``. The client trains until its next checkpoint."""
     step = round % config.checkpoints
     clients = under_way(config, federation, round)
     return [finetune_request(config, federation, state, client, step) for client in clients]
@@ -54,10 +50,11 @@ def fold(
 def finetune_request(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
 ) -> LocalTraining:
-    """Return the request for one client's epochs from checkpoint ``step`` to the next checkpoint.
+    """Return the request to train one client from checkpoint ``step`` to the next checkpoint.
 
-    The engine's proximal term, with mu = 2 prox, penalizes the distance from the model that the request starts from.
-    Adding the constant 2 prox (start - theta_0) to the gradient turns this into a penalty on the distance from theta_0.
+    The loss includes the penalty ``prox ||theta - theta_0||^2``. The request's proximal term penalizes the distance
+    from the model at which the request starts. The request's ``control`` changes the gradient so that the distance from
+    theta_0 is penalized instead.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
@@ -81,7 +78,7 @@ def under_way(config: TuningSettings, federation: PersonalFederation, round: int
 
 
 def finetune_rounds(config: TuningSettings, federation: PersonalFederation) -> int:
-    """Return the number of rounds in which all clients complete their epochs."""
+    """Return the number of rounds after which all clients have completed their epochs."""
     return math.ceil(len(federation.clients) / _at_once(federation)) * config.checkpoints
 
 
@@ -90,14 +87,14 @@ def _at_once(federation: PersonalFederation) -> int:
 
 
 def finetune_points(config: TuningSettings) -> list[Point]:
-    """Return the point of theta_0, and one point for each checkpoint."""
+    """Return one point for theta_0, the model before fine-tuning, and one point for each checkpoint."""
     return [Point(step, step * config.part, alpha=float(step > 0)) for step in range(config.checkpoints + 1)]
 
 
 def finetune_models(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
+    """Return the models to evaluate after ``round``; see ``measured`` of :class:`Personalization`."""
     step = round % config.checkpoints
     clients = under_way(config, federation, round)
     if step == 0:

@@ -1,9 +1,11 @@
-"""Metrics of the K x K record: every client's model on every client's test examples.
+"""Metrics of the K x K matrix with the accuracy of client k's model on client j's test examples.
 
 In-distribution (ID) accuracy is the accuracy of a client's model on the client's own test examples (the diagonal).
 Out-of-distribution (OOD) accuracy is the accuracy of the same model on the test examples of the other clients, averaged
-over these clients with equal weights. If two clients have the same test example, it counts as ID for both, and is
-excluded from the OOD accuracies of both (docs/papers/soup.md).
+over these clients with equal weights.
+
+If two clients have the same test example, it counts as ID for both clients. The OOD accuracies between these two
+clients exclude this example (docs/papers/soup.md).
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ HURT_EXAMPLES = 2
 
 @dataclass(frozen=True)
 class TestRows:
-    """The distinct test examples of all clients, and the client to which each belongs.
+    """The distinct test examples of all clients, and the clients to which they belong.
 
     Attributes:
-        rows: The distinct test examples [N] of all clients.
-        places: The positions [M] in ``rows`` of each client's examples, concatenated over clients.
-        owners: The client that has the example at each of these positions, shape [M].
+        rows: The row numbers [N] of the distinct test examples.
+        places: The position of each client's examples in ``rows``, concatenated over clients, shape [M].
+        owners: The client of each entry of ``places``, shape [M].
     """
 
     __test__ = False  # tells pytest that this is not a class of tests
@@ -45,21 +47,20 @@ class TestRows:
 
     @staticmethod
     def of(test: Sequence[Tensor]) -> TestRows:
-        """Return the index of ``test``, the rows of each client's test examples."""
+        """Return the distinct rows of ``test``, which holds the row numbers of each client's test examples."""
         rows, places = torch.cat(list(test)).unique(return_inverse=True)
         owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor(list(map(len, test))))
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
-        """Return the positions [n] in ``rows`` of the client's examples."""
+        """Return the positions [n] of the client's test examples in ``rows``."""
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Return the sums of ``values`` over each client's test examples, shape [..., K].
+        """Return the sum of ``values`` over each client's test examples, shape [..., K].
 
-        ``values``, shape [..., N], has one entry per distinct test example.
-
-        Other clients' examples that ``client`` also has are excluded.
+        If another client has some of the test examples of ``client``, they are left out of the other client's sum.
+        ``values`` [..., N] has one entry per distinct test example.
         """
         kept = values.double()[..., self.places]
         has = torch.zeros(len(self.rows), dtype=torch.bool)
@@ -68,16 +69,25 @@ class TestRows:
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
-        """Return int32 [K, K]: the number of test examples of client j (column) on which model k (row) is evaluated."""
+        """Return the numbers of test examples on which the clients' models are evaluated, int32 [K, K].
+
+        Entry (k, j) is the number of client j's test examples on which the model of client k is evaluated.
+        """
         ones = torch.ones(len(self.rows))
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
 
 
 def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """Return the number of correct predictions and the summed loss of one model on every client's examples.
+    """Return the number of correct predictions and the summed loss of one model on each client's test examples.
 
-    The numbers of correct predictions are int32, shape [K]; the loss is the cross-entropy in nats, shape [K]. Both are
-    computed from the ``logits`` [N, C] of the model of ``client`` and the ``labels`` [N] of ``tests.rows``.
+    Args:
+        tests: The clients' test examples.
+        logits: The outputs [N, C] of the model for ``tests.rows``.
+        labels: The labels [N] of these examples.
+        client: The client to which the model belongs.
+
+    Returns:
+        The numbers of correct predictions, int32 [K], and the summed cross-entropy in nats, shape [K].
     """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
@@ -88,21 +98,22 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple
 def matrix_measures(
     examples: Tensor, correct: Tensor, loss: Tensor, clients: Sequence[int], global_correct: Tensor | None = None
 ) -> Measures:
-    """Return the measures of a K x K record (docs/papers/soup.md).
+    """Return the ID and OOD measures of the clients' models (docs/papers/soup.md).
 
-    A client without test examples has no ID accuracy and is not part of OOD accuracies. OOD measures are means over
-    off-diagonal entries, either unweighted or weighted by the other clients' numbers of examples (``ood_weighted``). If
-    there are no off-diagonal entries, these measures are absent.
+    In each K x K matrix, row k belongs to the model of client k, and column j to the test examples of client j. OOD
+    measures are means over off-diagonal entries, weighted equally or, in ``ood_weighted``, by the other clients'
+    numbers of examples. Clients without test examples have no ID accuracy and do not count in OOD measures.
+    OOD measures are absent if no other client has test examples.
 
     Args:
         examples: Number of test examples [K, K].
-        correct: Correct predictions [K, K].
+        correct: Number of correct predictions [K, K].
         loss: Summed loss [K, K].
-        clients: The clients that took part. All metrics cover these clients, except ``unseen_accuracy``, the ID
-            accuracy of the other clients.
-        global_correct: The global model's correct predictions [K] on each client's examples. ``clients_hurt`` is
-            computed only if this argument is given. It is the fraction of clients whose own model has at least
-            ``HURT_EXAMPLES`` fewer correct predictions than the global model.
+        clients: The clients that took part. All measures cover only these clients, except for ``unseen_accuracy``, the
+            ID accuracy of the remaining clients.
+        global_correct: Number of the global model's correct predictions on each client's examples, shape [K]. If given,
+            ``clients_hurt`` is the fraction of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
+            predictions than the global model.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
@@ -137,9 +148,9 @@ def matrix_measures(
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:
-    """Raise :class:`UserError` if clients' models cannot be evaluated on other clients' examples.
+    """Raise :class:`UserError` if clients' models cannot be evaluated on other clients' test examples.
 
-    ``spec``: the personalization settings, if any.
+    ``spec``: the personalization settings; None without personalization.
     """
     key = "evaluate.matrix" if spec is None else "method.personalization"
     clients = len(federation.clients)
@@ -154,7 +165,7 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
 
 def untested_notes(federation: Federation) -> list[str]:
-    """Return a note that the record omits clients without test examples; [] if all clients have test examples."""
+    """Return a list with a note about clients without test examples; [] if all clients have test examples."""
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []
@@ -162,6 +173,6 @@ def untested_notes(federation: Federation) -> list[str]:
     if len(without) > 3:
         shown.append("...")
     return [
-        f"no test examples at {len(without)} of {len(federation.clients)} clients ({', '.join(shown)}): they have no "
-        "ID accuracy and do not count in the OOD accuracy of others"
+        f"no test examples at {len(without)} of {len(federation.clients)} clients ({', '.join(shown)}): these clients "
+        "have no ID accuracy and do not count in the OOD accuracy of other clients"
     ]

@@ -1,6 +1,7 @@
-"""Soup: mixes of theta_0, a client's model of the last round, and the client's fine-tuned model (docs/papers/soup.md).
+"""Soup: a mix of two models of client k, theta_0 from the last round and theta_k after fine-tuning.
 
-theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT (Wortsman et al. 2022).
+The mix theta(alpha) = (1 - alpha) theta_0 + alpha theta_k is the interpolation of WiSE-FT (Wortsman et al. 2022). See
+docs/papers/soup.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Return the interpolated model, computed in float64: ``origin`` for alpha=0, and ``trained`` for alpha=1."""
+    """Return the mix ``(1 - alpha) * origin + alpha * trained`` of two models, computed in float64."""
 
     def mixed(a: Tensor, b: Tensor) -> Tensor:
         return ((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype)
@@ -24,14 +25,14 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return the evaluated points: each alpha at every checkpoint (``at=all``), or only at the last checkpoint."""
+    """Return one point for each checkpoint and alpha. Without ``at=all``, only the last checkpoint has points."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 
 def soup_models(
     config: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
+    """Return the models to evaluate after ``round``; see ``measured`` of :class:`Personalization`."""
     step = round % config.checkpoints + 1
     if step not in _steps(config):
         return

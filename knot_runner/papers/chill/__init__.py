@@ -1,4 +1,4 @@
 """Logit chilling (FLex&Chill, arXiv 2401.09986): temperature probe, figures and tables.
 
-The method, training with a softmax temperature below 1, is part of the core.
+The method itself is in ``knot_runner/methods``. It trains with a softmax temperature below 1.
 """

@@ -1,9 +1,12 @@
-"""The temperature probe: how the softmax temperature changes gradients, decision boundaries and outputs.
+"""The temperature probe: how the softmax temperature changes gradients, decision boundaries and outputs of a model.
 
-The probe reproduces FLex&Chill section 3.1, Fig. 1 to 3. For each temperature, it computes the norm of each image's
-gradient at the input layer (3.1.1, Fig. 1), and by how much one training step changes the image's distance to the
-decision boundary (3.1.2, Fig. 2). Details that the paper does not specify are settings (:class:`ProbeSettings`). All
-three figures use the same model.
+The probe computes the content of three figures in FLex&Chill section 3.1, at each of several temperatures:
+
+- Fig. 1 (section 3.1.1): the norm of each image's gradient at the input layer
+- Fig. 2 (section 3.1.2): how much one training step changes a misclassified image's distance to the decision boundary
+- Fig. 3: the softmax probabilities of one image
+
+Details that the paper does not specify are settings (:class:`ProbeSettings`).
 """
 
 from __future__ import annotations
@@ -36,21 +39,28 @@ _ROWS = 256
 def probe_part(
     number: int, state: Tensors, context: RunContext, network: Network, data: ImageData, device: torch.device
 ) -> Tensors | None:
-    """Return the arrays of part ``number`` of a probe on ``data``, on the CPU; None after the last part.
+    """Compute one part of the probe and return its arrays; None after the last part.
 
-    ``state``: the arrays of the previous parts.
+    The argument ``number`` selects the part. ``data`` holds the training images. ``state`` holds the arrays of all
+    earlier parts. All arrays are on the CPU. With K temperatures and C classes, the parts return:
 
-    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The other parts are arrays of
-    ``probe.safetensors`` for K temperatures:
-
-    - Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N]
-    - Part 2, M misclassified images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M]
-      (normalized pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether
-      the image is correct after the step), ``boundary.tried`` int64 [1] (images examined)
-    - Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1]
+    - Part 0, the model to probe: ``model.weights`` [P] and ``model.buffers`` [Q]
+    - Part 1, for the N images of Fig. 1:
+      - ``gradients.norm`` float32 [K, N]: gradient norms
+      - ``gradients.right`` uint8 [N]: 1 if the image is classified correctly
+    - Part 2, for the M misclassified images of Fig. 2:
+      - ``boundary.before`` float32 [M]: distance to the decision boundary in normalized pixels; inf if it is larger
+        than ``attack_limit``
+      - ``boundary.after`` float32 [K, M]: this distance after one training step
+      - ``boundary.right`` uint8 [K, M]: 1 if the image is classified correctly after the training step
+      - ``boundary.tried`` int64 [1]: the number of examined images, including those classified correctly
+    - Part 3, for the image of Fig. 3:
+      - ``softmax.probabilities`` float32 [K, C]
+      - ``softmax.label`` int64 [1]: the true class
+      - ``softmax.row`` int64 [1]: the image's row in ``data``
 
     Raises:
-        UserError: The centralized training diverges, or no image has class ``shown_class``.
+        UserError: The centralized training diverges, or no training image has the class ``shown_class``.
     """
     config: ProbeSettings = context.method
     last = network.classes - 1
@@ -72,17 +82,17 @@ def probe_part(
 
 
 def _draw(context: RunContext, key: str, data: ImageData) -> Tensor:
-    """Return sorted rows of training images, drawn with the run's seed. The setting ``key`` is their maximum number."""
+    """Return sorted rows of training images, drawn with the run's seed. Their number is at most the setting ``key``."""
     order = torch.randperm(len(data.labels), generator=generator(context.settings.seed, "probe", key))
     return order[: getattr(context.method, key)].sort().values
 
 
 @torch.no_grad()
 def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) -> Tensors:
-    """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
+    """Return softmax(z / T) for the logits z of the first misclassified image in ``rows`` (Fig. 3).
 
-    If every image is classified correctly, use the first image and print a warning. The paper does not say which image
-    of the class is shown.
+    If every image is classified correctly, use the first image and print a note. The paper does not say which image of
+    the class is shown.
     """
     logits = probed.logits(rows)
     is_wrong = logits.argmax(1) != config.shown_class
@@ -101,7 +111,10 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) ->
 
 @dataclass(frozen=True)
 class Probed:
-    """A ``model`` on ``device``, in evaluation mode with fixed parameters, and the training images."""
+    """The model to probe and the training images ``data``.
+
+    The model is on ``device`` and in evaluation mode. Its parameters require no gradients.
+    """
 
     model: nn.Module
     data: ImageData
@@ -109,9 +122,10 @@ class Probed:
     progress: Progress
 
     def batches(self, rows: Tensor, size: int = _ROWS, stage: str = "") -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield batches of ``rows``: normalized images of shape [n, C, H, W], float32, and labels, with n <= ``size``.
+        """Yield (images, labels) of the training images ``rows``, in batches of at most ``size`` images.
 
-        If ``stage`` is given, report the progress under this name.
+        The images are normalized float32 of shape [n, C, H, W], and the labels have shape [n]. If ``stage`` is given,
+        the progress is shown under this name.
         """
         done = 0
         if not len(rows):
@@ -126,14 +140,18 @@ class Probed:
             self.progress(stage, done, done, "done")
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Return the logits of the images in ``rows``, shape [N, C]."""
+        """Return the logits of the N images in ``rows``, shape [N, C]."""
         return torch.cat([self.model(images) for images, _ in self.batches(rows)])
 
 
 def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
-    """Return the weights and buffers of the probed model, after ``warm_epochs`` epochs of centralized training at T=1.
+    """Return the weights and buffers of the model to probe.
 
-    With ``warm_epochs=0``, these are the initial values. The paper says only "an initial neural network".
+    The model is trained centrally at T=1 for ``warm_epochs`` epochs. With ``warm_epochs=0``, it is untrained. The paper
+    says only "an initial neural network".
+
+    Raises:
+        UserError: The training diverges.
     """
     settings = context.settings
     warm_epochs = context.method.warm_epochs
@@ -158,7 +176,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
 
 
 def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
-    """Return ``gradients.norm``, float32 [K, N], and ``gradients.right``, uint8 [N], for N ``rows``, on the CPU."""
+    """Return the arrays of part 1 of :func:`probe_part` (Fig. 1), for the images in ``rows``."""
     parts = []
     for images, labels in probed.batches(rows, stage="gradient norms"):
         parts.append(gradient_norms(probed.model, images, labels, config.temperatures))
@@ -169,11 +187,11 @@ def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 def gradient_norms(
     model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float]
 ) -> tuple[Tensor, Tensor]:
-    """Return the norms of the gradients of CE(z / T, y), shape [K, n], and whether each of n images is correct, [n].
+    """Return the gradient norms, shape [K, n], and whether each image is classified correctly, bool [n].
 
-    Each of the K ``temperatures`` has one norm per image. The gradient is with respect to the weights (without bias) of
-    the first linear or convolutional layer, and is computed from the gradient of this layer's output. One forward pass
-    serves all temperatures. The model must process each image independently of the others, as in evaluation mode.
+    There are K ``temperatures`` and n ``images``. The norm is that of the gradient of the cross-entropy CE(z / T, y)
+    with respect to the weights of the first linear or convolutional layer, without bias. z are the logits, T is the
+    temperature, and y is the label. The model must process each image independently, as in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
@@ -196,9 +214,9 @@ def gradient_norms(
 
 
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Return the gradient of CE(z / T, y) with respect to the logits z, (softmax(z / T) - y) / T, shape [n, C] (eq. 2).
+    """Return the gradient of the cross-entropy CE(z / T, y) with respect to the logits z, shape [n, C] (eq. 2).
 
-    For the true class, p - 1 is computed as minus the sum of the other probabilities. This form stays accurate if p
+    The gradient is ``(p - onehot(y)) / T`` with the probabilities ``p = softmax(z / T)``. It is accurate even if p
     rounds to 1.
     """
     truth = labels[:, None]
@@ -215,10 +233,7 @@ DOUBLINGS = 12
 
 @torch.no_grad()
 def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
-    """Return the arrays of the boundary (Fig. 2) for the M images of ``rows`` that the model misclassifies, on the CPU.
-
-    The arrays are described in :func:`probe_part`, part 2.
-    """
+    """Return the arrays of part 2 of :func:`probe_part` (Fig. 2), for the misclassified images in ``rows``."""
     chosen = rows[probed.logits(rows).argmax(1).cpu() != probed.data.labels[rows].cpu()]
     done = 0
     before = torch.empty(len(chosen))
@@ -246,15 +261,14 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 
 
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
-    """Return for each of n images the smallest FGSM step size epsilon that changes the predicted class, shape [n].
+    """Return each image's distance to the decision boundary, shape [n].
 
-    This is the smallest epsilon at which the argmax of ``forward(images + epsilon * sign(gradient))`` differs. The
-    gradient is that of the cross-entropy with the predicted class.
+    The distance is the smallest FGSM step size epsilon that changes the predicted class, which is the argmax of
+    ``forward(images + epsilon * sign(gradient))``. The gradient is that of the cross-entropy with the class predicted
+    at epsilon = 0. The distance is inf if no step size of at most ``attack_limit`` changes the predicted class.
 
-    For a misclassified image, a change to any other class counts. The upper end of the search interval doubles until
-    the decision changes; bisection follows. A decision that changes and changes back within one interval [e, 2e] is not
-    detected. Pixels are not clipped to their range. The result is inf if the decision does not change up to
-    ``attack_limit``.
+    The search doubles epsilon until the predicted class changes, and then bisects the last interval. A change that is
+    reversed between two tested values of epsilon is not detected. Pixels are not clipped to their range.
     """
     with torch.enable_grad():
         moved = images.detach().requires_grad_()
@@ -263,7 +277,10 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
         direction = torch.autograd.grad(_excess(logits, decision).sum(), moved)[0].sign()
 
     def narrowed(low: Tensor, high: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the intervals after testing the step sizes ``size`` [n]; a test at ``low`` changes nothing."""
+        """Return the intervals [low, high] after testing the step sizes ``size`` [n].
+
+        A step size that equals ``low`` leaves the interval unchanged.
+        """
         changed = forward(images + size[:, None, None, None] * direction).argmax(1) != decision
         return torch.where(changed, low, size), torch.where(changed, size, high)
 
@@ -280,21 +297,22 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
 
 
 def _excess(logits: Tensor, target: Tensor) -> Tensor:
-    """Return log(exp(CE) - 1), shape [n], whose gradient has the same sign as the gradient of CE(z, target).
+    """Return log(exp(CE) - 1), shape [n]. Its gradient has the same sign as the gradient of CE(z, target).
 
-    Unlike the gradient of CE, this gradient does not vanish if the target's probability rounds to 1. This happens after
-    a step at a low temperature.
+    Unlike the gradient of CE, this gradient does not vanish if the target's probability rounds to 1, which happens
+    after a step at a low temperature.
     """
     of_target = target[:, None]
     return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
 
 
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
-    """Return the parameters after one SGD step on CE(z / T, y) with each of n images alone, each of shape [n, ...].
+    """Take an SGD step on each of n images separately; return the new parameters by name, each of shape [n, ...].
 
-    All n steps start from the same parameters. The model is in evaluation mode, because BatchNorm cannot compute
-    statistics of a single image.
+    The loss is CE(z / T, y) for the logits z and the label y of the image. All n steps start from the model's current
+    parameters. The model must be in evaluation mode.
     """
+    # The model is in evaluation mode, because BatchNorm cannot compute statistics of a single image.
     weights: Tensors = dict(model.named_parameters())
 
     def loss(weights: Tensors, image: Tensor, label: Tensor) -> Tensor:

@@ -65,9 +65,9 @@ SOFTMAX_NOTE = (
 
 @figure_of(reads=(ARRAYS,))
 def gradient_figure(runs: list[Run]) -> Drawing:
-    """Histograms of gradient norms by temperature, separately for correct and misclassified images (Fig. 1).
+    """Histograms of gradient norms by temperature, separately for images classified correctly and wrongly (Fig. 1).
 
-    Each setting has a row of two panels. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
+    Runs that differ only in the seed are pooled in one row of two panels. Quantiles are written to a CSV file.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
@@ -96,7 +96,7 @@ def gradient_figure(runs: list[Run]) -> Drawing:
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
-    """Return the bin edges, from just below the smallest nonzero norm up to the largest norm.
+    """Return logarithmic bin edges that cover the positive ``norms``.
 
     The first edge is at least :data:`MIN_NORM` times the largest norm.
     """
@@ -109,12 +109,12 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @figure_of(reads=(ARRAYS,))
 def boundary_figure(runs: list[Run]) -> Drawing:
-    """Box plots by temperature: distance to the boundary after one step minus the distance before (Fig. 2).
+    """Box plots of how much one training step changes the distance to the decision boundary, by temperature (Fig. 2).
 
-    Each setting has its own panel. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
+    Runs that differ only in the seed are pooled in one panel. Quantiles are written to a CSV file.
 
     Raises:
-        UserError: No model misclassifies an image.
+        UserError: All models classify all images correctly.
     """
     probes, colors = _probes(runs)
     if not any(len(probe.boundary_before) for probe in probes.values()):
@@ -162,9 +162,10 @@ def boundary_figure(runs: list[Run]) -> Drawing:
 
 @figure_of(reads=(ARRAYS,))
 def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
-    """Bars of softmax(z / T) for one image, by class and temperature (Fig. 3).
+    """Bars of the softmax probabilities softmax(z / T) of one image, by class and temperature (Fig. 3).
 
-    Each setting has its own panel. The probabilities are written to a CSV file next to the PNG.
+    Of the runs that differ only in the seed, the run with the lowest seed is drawn. The probabilities are written to a
+    CSV file.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(len(probes), 9.6, 3.4, across=1)

@@ -1,4 +1,4 @@
-"""The temperature probe as a run, which computes the arrays of the figures and the metrics of one model."""
+"""The kind of run that executes the temperature probe."""
 
 from __future__ import annotations
 
@@ -20,14 +20,21 @@ LOGGED = ("gradients.norm", "boundary.after", "boundary.right")
 
 
 def inspect_probing(context: RunContext) -> RunInputs:
-    """Return the run's inputs and notes on them. Raises :class:`UserError`."""
+    """Return the run's inputs: the images, their class counts, and notes for the user.
+
+    Raises:
+        UserError: The images cannot be read.
+    """
     task = context.images()
     counts = of_all_images(task)
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])
 
 
 def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Probe the model and save the arrays."""
+    """Run the temperature probe and write its arrays to ``probe.safetensors``.
+
+    The experiment tracker receives one row per temperature: the means of the arrays in :data:`LOGGED`.
+    """
     settings = context.settings
     task = inputs.task
     temperatures = context.method.temperatures

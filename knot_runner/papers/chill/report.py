@@ -1,11 +1,11 @@
 """Tables of federated runs at several temperatures.
 
-The first table shows results by case (FLex&Chill Tables 1 and 2). The second compares accuracy and loss by round with
-the output printed in FLex&Chill's public notebook.
+- ``temperatures``: results for each case, such as a task and model (FLex&Chill Tables 1 and 2)
+- ``trace``: accuracy and loss after each round, next to the values printed in FLex&Chill's public notebook
 
-Runs at different temperatures are paired by seed. Speed-up = rounds(T=1) / rounds(T). "Rounds to target" is the number
-of rounds trained until the target is reached. The paper's Table 1 counts rounds from 0 and prints the index of the last
-of these rounds, which is one less.
+Runs at different temperatures are compared at the same seed. "Rounds to target" is the number of trained rounds until
+the target accuracy is reached. The speed-up of temperature T is this number at T=1, divided by this number at T. The
+paper counts rounds from 0, so its values are one less.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ NO_TARGET = "no target, since its T=4 run is missing"
 
 
 def temperatures_table(request: TableRequest) -> Parts:
-    """Return a row per temperature (and per learning rate control), and a block of columns per case.
+    """Return a table with a row per temperature and a block of columns per case.
 
-    ``request.options`` has ``target`` (``best_of_T4`` or an accuracy) and ``cases`` (name -> settings of the case's
-        runs). A learning rate control trains at T=1 with learning rate lr / T.
+    A learning rate control trains at T=1 with learning rate lr / T, and has a separate row.
+
+    ``request.options`` has two entries. ``target`` is ``best_of_T4`` or an accuracy. ``cases`` maps the name of each
+    case to the settings of its runs.
 
     Raises:
         UserError: An option is invalid.
@@ -104,7 +106,7 @@ def _rows(
 
 
 def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> TableCell:
-    """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value.
+    """Return the cell with the mean of column ``name`` over ``rows``, next to the published value ``paper``.
 
     If some seeds do not reach the target, the cell of the rounds to the target is a text such as ``>300 (2 of 3)``.
     """
@@ -119,12 +121,12 @@ def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> 
 
 
 def trace(request: TableRequest) -> Parts:
-    """Return a row per temperature, with the accuracy and the loss at T after each round that the printed table shows.
+    """Return a table of accuracy and loss with a row per temperature and a column per round of the published table.
 
-    Rounds are counted from 1.
+    The loss is the test loss of logits / T. Rounds are counted from 1.
 
     Raises:
-        UserError: The runs have several cases.
+        UserError: The runs belong to several cases.
     """
     table = request.printed
     assert table is not None  # TABLE_KINDS
@@ -152,9 +154,9 @@ def trace(request: TableRequest) -> Parts:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
-    """Yield lines that list the seeds excluded from the means of rounds and speed-up, with reasons.
+    """Yield lines on the seeds that are left out of the means of two columns: rounds to target, and speed-up.
 
-    ``rows``: the rows of one case in :func:`chilling_frame`.
+    ``rows``: the rows of one case in the result of :func:`chilling_frame`.
     """
     trained = rows[rows.finished]
     excluded = trained[trained.rounds.isna()]
@@ -168,9 +170,9 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> Iterator[str]:
-    """Yield lines on missing runs, on data that differ from the paper's, and on the source of the paper's values.
+    """Yield lines on missing runs, on differences from the paper's data, and on the source of the published values.
 
-    ``rows``: :func:`case_rows` of ``runs``.
+    ``rows``: the result of :func:`case_rows` for ``runs``.
     """
     names = rows.case + " " + rows.key.map(lambda key: key.name)
     yield from absences(rows, names)
@@ -181,17 +183,23 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 
 
 def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], target: float | str) -> pd.DataFrame:
-    """Return ``rows`` of :func:`case_rows` with additional columns for the tables.
+    """Return the frame ``rows`` with further columns for the tables.
 
     Args:
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
-        target: Accuracy to reach; or "best_of_T4", the best accuracy of the T=4 run with the same case, seed and other
-            settings.
+        target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run with the same case, seed and
+            further settings.
 
     Returns:
-        The frame with ``other`` (further settings), ``finished``, ``ran`` (number of rounds), ``goal`` (accuracy to
-        reach) and each of :data:`CHILLING_COLUMNS`. Values are NaN if unknown or if the goal is not reached.
+        ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:
+
+        - ``other``: further settings, as text
+        - ``finished``: whether the run is finished
+        - ``ran``: number of rounds of the run
+        - ``goal``: accuracy to reach
+
+        Unknown values are NaN. If the goal is not reached, ``rounds`` and ``speedup`` are NaN.
     """
     import pandas as pd
 
@@ -249,9 +257,9 @@ OF_TARGET = {"rounds", "speedup"}
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return a dict from run id to the best accuracy of the T=4 run with the same seed and otherwise the same settings.
+    """Return each run's target: the best accuracy of the T=4 run that is equal in seed and all other settings.
 
-    If this accuracy is unknown, the value is the reason (text).
+    The result is a dict from run id to target. If a target is unknown, the value is a text with the reason.
     """
     frame = chilling_frame(case_rows(list(runs.runs.run), {}), curves, "best_of_T4")
     goals = frame.goal.astype(object)

@@ -14,7 +14,7 @@ from knot_runner.results import ClassNames, RunResult
 
 @dataclass(kw_only=True)
 class ProbeResult(RunResult):
-    """Result of a temperature probe. The probe's arrays are in ``probe.safetensors``."""
+    """Result of a temperature probe. The probe's arrays are in the file ``probe.safetensors``."""
 
     labels: ClassNames = field()
     temperatures: list[Positive]
@@ -22,7 +22,7 @@ class ProbeResult(RunResult):
 
 
 def probe_summary(name: str, result: ProbeResult) -> Group:
-    """Return the summary of a temperature probe."""
+    """Return the summary of a temperature probe for the terminal: model, temperatures, and how to draw the figures."""
     temperatures = ", ".join(map("{:g}".format, result.temperatures))
     about = f"{result.model} probed at T = {temperatures}; to draw it, use a preset with report.kind=gradients"
     return Group(text_line(name, "bold"), *dim_lines([about], result))

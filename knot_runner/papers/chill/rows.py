@@ -22,11 +22,11 @@ OVERALL = f"metrics.{ACCURACY}.ALL"
 
 @dataclass(frozen=True)
 class RowSetting:
-    """Key of a table row.
+    """The settings that identify a table row.
 
     Attributes:
-        temperature: Training temperature T.
-        control: Whether the run is a learning rate control: trained at T=1 with learning rate lr / ``temperature``.
+        temperature: Training temperature T. A learning rate control trains at T=1 instead.
+        control: Whether the row is a learning rate control, trained with learning rate lr / ``temperature``.
         other: Further settings, as text.
     """
 
@@ -36,24 +36,26 @@ class RowSetting:
 
     @property
     def heads(self) -> tuple[str, str]:
-        """Return the training temperature in the paper's notation, and the other settings as text ("" without any)."""
+        """Return two row heads: the training temperature, and the other settings as text."""
         if self.control:
             return "1", f"rate=lr/{self.temperature:g}, {self.other}".removesuffix(", ")
         return f"{self.temperature:g}", self.other
 
     @property
     def name(self) -> str:
-        """Return the temperature and the other settings, for use in a sentence."""
+        """Return the temperature and the other settings as text for use in a sentence."""
         start = "T=1 at rate lr/" if self.control else "T="
         return f"{start}{self.temperature:g} ({self.other})".removesuffix(" ()")
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
-    """Return :func:`run_rows` of ``runs`` with two more columns: ``case`` and ``key`` (a :class:`RowSetting`).
+    """Return the frame of :func:`run_rows` with two more columns: ``case`` and ``key``, a :class:`RowSetting`.
 
-    The frame has one row per seed, ordered by ``cases`` (other cases follow in the order of ``runs``) and by
-    :func:`hottest_first`. If the runs of a case evaluate several kinds of models (:func:`variant`), each kind after the
-    first becomes a separate case. A learning rate control at T=1 is identical to the T=1 run, so it counts once.
+    The frame has one row per case, key and seed. The given ``cases`` come first, followed by other cases in the order
+    of ``runs``. Within a case, keys have the order of :func:`hottest_first`.
+
+    If the runs of a case evaluate several kinds of models, each kind after the first becomes a separate case; see
+    :func:`variant`. A learning rate control at T=1 counts as the T=1 run.
 
     Raises:
         UserError: A run is not federated.
@@ -80,8 +82,8 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return the distinct ``keys``, sorted by other settings, then by decreasing temperature.
+    """Return the distinct ``keys``, sorted by their other settings and then by decreasing temperature.
 
-    A learning rate control follows the other key with the same temperature.
+    At equal temperature, the learning rate control comes last.
     """
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))

@@ -19,7 +19,7 @@ from knot_runner.config.strict import require
 
 @dataclass
 class ProbeSettings:
-    """The temperature analysis of FLex&Chill (Fig. 1 to 3)."""
+    """Temperature probe: the effect of the softmax temperature on one model (FLex&Chill Fig. 1 to 3)."""
 
     name: str
     algorithm: Literal["temperature_probe"]

@@ -1,1 +1,4 @@
-"""Federated Wasserstein distances (FedWaD, arXiv 2310.01973) and their use for coresets. Start in ``settings.py``."""
+"""Federated Wasserstein distances (FedWaD, arXiv 2310.01973), and coresets that are learned with these distances.
+
+Start in ``settings.py``.
+"""

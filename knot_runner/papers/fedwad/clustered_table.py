@@ -1,8 +1,12 @@
-"""Tables of clustered federated learning: accuracy by graph and support next to the vanilla algorithm (FedWaD 1-5).
+"""The table of clustered federated learning: accuracy with and without clusters (FedWaD Tables 1-5).
 
-Each row is a combination of data set, algorithm and number of clients. Each column is a combination of a partition type
-(the paper's "structure" of the clients' data), a similarity graph and a support size S (the number of points of
-FedWaD's measure). Runs without clusters are the vanilla algorithm and have no support size.
+Each row is a combination of data set, algorithm and number of clients. Each column is a combination of these settings:
+
+- structure: the type of partition
+- similarity graph
+- support size S: the number of points of FedWaD's interpolating measure
+
+Runs without clusters are called vanilla and have no support size.
 """
 
 from __future__ import annotations
@@ -48,10 +52,9 @@ VANILLA = "vanilla"
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A table column.
+    """A table column: a combination of partition structure, similarity graph and support size S.
 
-    ``graph``: the similarity graph; "none" if clients are not clustered. ``support``: S; None if clients are not
-    clustered.
+    For runs without clusters, ``graph`` is "none" and ``support`` is None.
     """
 
     structure: str
@@ -60,12 +63,12 @@ class GridColumn:
 
     @property
     def head(self) -> str:
-        """Return the head, such as ``affinity 10``, below a heading that names the structure."""
+        """Return the column's head, such as ``affinity 10``. It does not contain the structure."""
         return VANILLA if self.graph == "none" else f"{self.graph} {self.support}"
 
     @property
     def key(self) -> str:
-        """Return the key in CSV files, such as ``strong_affinity_S10``."""
+        """Return the column's key in CSV files, such as ``strong_affinity_S10``."""
         return f"{self.structure}_{self.head.replace(' ', '_S')}"
 
 
@@ -79,13 +82,17 @@ PrintedRow = list[PrintedPair] | None
 
 
 def clustered(request: TableRequest) -> Parts:
-    """Return a row per data set, algorithm and number of clients, plus a row per data set with the gain of clustering.
+    """Return the table of accuracies with a row per data set, algorithm and number of clients.
 
-    Each structure and each weighting of clients (``request.metrics``, from :data:`ACCURACY_WEIGHTINGS`) has a block of
-    columns. The paper's values appear only in the block with the paper's weighting.
+    Each data set has a further row with mean gains. A gain is the accuracy with clustering minus the accuracy of the
+    vanilla algorithm.
+
+    ``request.metrics`` holds keys of :data:`ACCURACY_WEIGHTINGS`. Each key selects a weighting of the clients. Each
+    combination of structure, weighting and support size has a block of columns. The published values are shown only for
+    the paper's weighting.
 
     Raises:
-        UserError: A run does not belong in this table.
+        UserError: A run has no federated results, or no fixed number of clients.
     """
     table = request.printed
     published = table or PrintedTable("", "", "", "", "")
@@ -121,9 +128,9 @@ def clustered(request: TableRequest) -> Parts:
         needed = needed or list(members.row.unique())  # where the paper has no rows of this data set
         add((data, UPLIFT, "", other), published.uplift.get(data), partial(_uplift, members, needed))
     legend = (
-        "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
-        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it; empty if a row is "
-        "missing."
+        "The number after a graph is S, the number of points of the interpolating measures. The paper's ± is the "
+        f"standard deviation over trials. {UPLIFT}: points above vanilla, as mean ± standard deviation over rows, as "
+        "in the paper; empty if a row is missing."
     )
     if PRINTED in metrics:
         legend += " The unweighted mean over clusters is the paper's; it favors small clusters."
@@ -172,7 +179,7 @@ def _uplift(
 ) -> TableCell:
     """Return the cell with the gain of clustering over the vanilla algorithm: mean and standard deviation over rows.
 
-    The cell is empty unless all ``needed`` rows exist, because the mean over a subset of rows is not comparable.
+    The cell is empty if one of the ``needed`` rows is missing, because a mean over fewer rows is not comparable.
     """
     vanilla = GridColumn(column.structure, "none", None)
     if column == vanilla:
@@ -193,16 +200,18 @@ def _uplift(
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
     """Return a frame with one row per table cell and seed.
 
-    The frame has the columns of :func:`run_rows`. In addition, ``row`` is the row's name (:func:`row_name`), composed
-    of ``data``, ``algorithm``, ``clients`` and ``other``. ``column`` is the cell's :class:`GridColumn`, and ``key`` is
-    the key of that column. For finished runs, a column per weighting in :data:`ACCURACY_WEIGHTINGS` has the accuracy
-    over clients in percent.
+    In addition to the columns of :func:`run_rows`, the frame has these columns:
 
-    ``algorithms``: method -> the paper's name of the method; other methods keep their names. A vanilla run is requested
-    once per support size, but counts once. Rows are ordered by ``cases`` and ``algorithms``, then by number of clients.
+    - ``data``, ``algorithm``, ``clients``, ``other``: the parts of the table row's name
+    - ``row``: the name of the table row (:func:`row_name`)
+    - ``column``, ``key``: the :class:`GridColumn` of the cell, and the key of this column
+    - each weighting in :data:`ACCURACY_WEIGHTINGS`: the mean accuracy over clients in percent, for finished runs
+
+    Rows are ordered by ``cases`` and ``algorithms``, then by number of clients. ``algorithms`` maps a method to its
+    name in the paper.
 
     Raises:
-        UserError: This table has no row for a run.
+        UserError: A run has no federated results, or no fixed number of clients.
         ValueError: Two different runs have the same cell and seed.
     """
     import pandas as pd
@@ -234,10 +243,11 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
-    """Return the columns that occur in any row: first those of the strong structure, then of no structure, then others.
+    """Return the distinct columns in ``frame``, in the order of the table.
 
-    Within a structure, vanilla comes first, followed by the other columns by increasing support. At equal support,
-    affinity graphs precede nearest-neighbor graphs, which are ordered by the number of neighbors.
+    Columns of the strong structure come first, then those without structure, then those of other structures. Within a
+    structure, vanilla comes first, followed by the other columns by increasing support size. At equal support size,
+    affinity graphs come before nearest-neighbor graphs.
     """
     columns = set(frame.column)
     rank = ranks([*STRUCTURES.values(), *sorted(column.structure for column in columns)])

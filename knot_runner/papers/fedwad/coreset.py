@@ -1,8 +1,10 @@
-"""Coresets of clients' data (FedWaD 4).
+"""Coresets of clients' data (FedWaD section 4).
 
-A coreset is a small set of points whose Wasserstein distance to the data is small. A joint coreset represents the data
-of all clients: in each epoch, some clients send gradients with respect to the coreset's points (D.2). Alternatively,
-each client learns a coreset from its own data, and the union of all coresets serves as a nearest-neighbor classifier.
+A coreset is a small set of points whose Wasserstein distance to the data is small. There are two kinds of runs:
+
+- One coreset represents the data of all clients. In each epoch, some clients send gradients with respect to its points
+  (App. D.2).
+- Each client learns a coreset from its own data. All these coresets together are a nearest-neighbor classifier.
 """
 
 from __future__ import annotations
@@ -45,10 +47,13 @@ class Clients:
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:
-    """Return the run's inputs, with all examples and the sorted rows that the image encoder trains on (None: all).
+    """Return the run's inputs: the clients' examples, their partition, class counts, and notes for the user.
+
+    The field ``prepared`` is a pair: all examples, and the sorted rows of the images on which the encoder is trained.
+    If the second item is None, the encoder is trained on all images.
 
     Raises:
-        UserError: The examples cannot be read or partitioned, or no image would train the encoder.
+        UserError: The examples cannot be read or partitioned, or no image is left to train the encoder.
     """
     config = context.method
     task = whole = read_examples(context, config)
@@ -60,7 +65,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     clients = len(partition.train)
     notes = [*whole.notes, *partition.notes]
     if isinstance(config, CoresetSettings) and config.participants > clients:
-        notes.append(f"method.participants: all {clients} clients")
+        notes.append(f"method.participants: all {clients} clients participate")
     counts = of_images(task, partition)
     return RunInputs(task, partition, counts, [*notes, *counts.warnings()], (whole, held))
 
@@ -69,7 +74,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn one coreset of all clients' data, and compute its distance to a sample of the data."""
+    """Learn one coreset of all clients' data, and compute the coreset's distance to a sample of the data."""
     config = context.method
     task = inputs.task
     seed = context.settings.seed
@@ -109,9 +114,10 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch: the participating clients send gradients, and the coreset's points take one optimizer step.
+    """Run one epoch; return the new state, and the log row with the mean distance and the participants.
 
-    The draw of the participants is seeded by (seed, epoch).
+    The random choice of participants is seeded by (seed, epoch). The participants send gradients with respect to the
+    coreset's points. Then the points are updated by one optimizer step on the mean gradient.
     """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     count = min(config.participants, len(clients.rows))
@@ -127,9 +133,9 @@ def advance_epoch(
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
-    """Return ``most`` of ``rows``, drawn without replacement.
+    """Return a random subset of ``rows``, drawn without replacement.
 
-    If ``most`` is None or at least the number of rows, return all rows.
+    The argument ``most`` is the maximum number of rows in the subset. With None, all rows are returned.
     """
     if most is None or len(rows) <= most:
         return rows
@@ -140,7 +146,7 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance of K ``points`` [K, d] to samples of ``client``, and the gradient at the points, [K, d].
+    """Return the distance of the ``points`` [K, d] to samples of ``client``, and a gradient for the points, [K, d].
 
     ``config.distance`` selects the kind of distance. Random draws are seeded by ``run`` and ``step``.
     """
@@ -152,15 +158,21 @@ def pull(
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
-    """Raise :class:`UserError` if points are not finite or so large that their squares overflow."""
+    """Check that no coordinate of the ``points`` is NaN, infinite, or so large that its square overflows.
+
+    ``lr`` and ``where`` are for the error message.
+
+    Raises:
+        UserError: A coordinate is not valid.
+    """
     if not np.abs(points).max() < MAX_COORDINATE:  # NaN also takes this branch
         raise UserError(f"with {lr}, the coreset diverged in {where}. Use a smaller rate", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the label of the nearest sample for each of K ``points``, shape [K] (FedWaD 4).
+    """Return for each point the label of its nearest sample, shape [K] (FedWaD section 4).
 
-    ``points`` has shape [K, d], and ``samples`` has shape [n, d].
+    ``points`` has shape [K, d], ``samples`` has shape [n, d], and ``labels`` has shape [n].
     """
     return labels[squared_distances(points, samples).argmin(1)]
 
@@ -169,11 +181,10 @@ def record_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
     points: np.ndarray, more: dict[str, Tensor],
 ) -> None:  # fmt: skip
-    """Write ``coreset.safetensors``, and record the facts that runs of both kinds of coreset report.
+    """Write ``coreset.safetensors``, and add to ``record`` the facts that both kinds of coreset runs have.
 
-    ``rows``: the log rows of the descent. In the file, ``codes`` is the argument ``points``, ``points`` are the decoded
-    images (image tasks only), and ``more`` are further arrays. The fact ``shape`` is the shape of an image, or the
-    number of features of a text.
+    The file holds the argument ``points`` under the name ``codes``, and the arrays ``more``. For images, it also holds
+    the decoded points under the name ``points``. ``rows``: the log rows of the descent.
     """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
@@ -196,7 +207,7 @@ def record_coresets(
 
 
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn a coreset of each client's own data, and classify by the nearest point of all coresets."""
+    """Learn a coreset of each client's data, and classify each test example by the nearest point of all coresets."""
     config = context.method
     task = inputs.task
     partition = inputs.partition
@@ -234,19 +245,18 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return two accuracies: ``weighted``, over all test examples, and ``unweighted``, the mean over clients.
+    """Return two accuracies: ``weighted`` is over all test examples, and ``unweighted`` is the mean over clients.
 
-    ``right``: whether each of T test examples is classified correctly, bool [T]. ``tests``: the test rows of each
-        client.
+    ``right`` states whether each test example is classified correctly. ``tests`` holds the test rows of each client.
     """
     shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted rows on which the encoder trains, and the sorted rows that are divided among the clients.
+    """Return the sorted rows on which the encoder trains, and the sorted rows for the clients.
 
-    Without an encoder, the clients get all ``count`` rows.
+    ``count`` is the number of all rows. Without an encoder, the clients get all rows.
 
     Raises:
         UserError: The encoder would have no image to train on.
@@ -263,9 +273,9 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return the coreset of one client's samples, shape [K, d], and the distance between coreset and samples.
+    """Return the coreset of one client's samples, shape [K, d], and its distance to the samples.
 
-    The distance is measured just before the last step. Random draws depend only on (seed, client, epoch).
+    The distance is measured just before the last step. Random draws depend only on the seed, the client and the epoch.
 
     Raises:
         UserError: The points diverge.
@@ -281,9 +291,9 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 
 def own_labels(points: np.ndarray, clients: Clients, labels: np.ndarray) -> np.ndarray:
-    """Return the labels of the points of all coresets, shape [M * K], given ``points`` of M clients, shape [M, K, d].
+    """Return the label of each point of all coresets, shape [M * K].
 
-    A point gets the label of the nearest sample of the client that learned the point.
+    ``points`` [M, K, d] holds K points for each of M clients. A point gets the label of its client's nearest sample.
     """
     parts = zip(points, clients.rows, strict=True)
     return np.concatenate([nearest_labels(coreset, clients.points[rows], labels[rows]) for coreset, rows in parts])

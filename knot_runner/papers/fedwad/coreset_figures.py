@@ -30,10 +30,10 @@ DESCENT_NOTE = (
 
 @figure_of(one_task=False, reads=(OWN_CORESET,), needs="classes_covered")
 def coreset_images(runs: list[CoresetRun]) -> Drawing:
-    """One row of images per run, and a pair of panels per task and partition (Fig. 4, 10, 11).
+    """Coresets as images, and the distance between coreset and samples by epoch (Fig. 4, 10, 11).
 
-    The panels show the coresets, and the distance by epoch. The distances are written to a CSV file next to the PNG.
-    The final distances are returned as lines.
+    Each combination of task and partition has two panels: a row of images for each run, and a curve of the distance for
+    each run. The distances are written to a CSV file. The returned text gives the final distances.
 
     Raises:
         UserError: The points are text features, or a file is damaged.

@@ -1,8 +1,8 @@
-"""Wasserstein coresets (Claici et al. 2018): gradient descent of points on a distance to samples.
+"""Wasserstein coresets (Claici et al. 2018): points that are moved toward samples by gradient descent.
 
-In the federated version (FedWaD 4, D.2), the server holds the points, a client holds the samples, and both run FedWaD.
-The server computes the gradient of the distance between the points and FedWaD's last interpolating measure, with this
-measure and the transport plan held constant. The server therefore needs no further information from the client.
+In the federated version (FedWaD section 4 and App. D.2), the server holds the points, and a client holds the samples.
+They compute the distance by FedWaD. Then the server computes the gradient of the distance between the points and
+FedWaD's last interpolating measure. This needs no further information from the client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TINY = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The ``points`` and Adam's moments ``first`` and ``second``, each of shape [K, d]."""
+    """The state of the descent: the ``points``, and Adam's moments ``first`` and ``second``. All have shape [K, d]."""
 
     points: np.ndarray
     first: np.ndarray
@@ -34,15 +34,15 @@ class Descent:
 
 
 def first_descent(count: int, dimension: int, rng: np.random.Generator) -> Descent:
-    """Return the initial state: ``count`` points drawn from N(0, I) in R^dimension, with zero moments."""
+    """Return the initial state: ``count`` points drawn from N(0, I) in R^dimension, and zero moments."""
     points = rng.standard_normal((count, dimension))
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
 def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) -> Descent:
-    """Return ``state`` after a step of Adam with learning rate ``lr``, given the ``gradient`` of shape [K, d].
+    """Return the state after a step of Adam with learning rate ``lr``.
 
-    ``count``: the number of the step, counted from 1, which Adam's bias correction uses.
+    ``gradient`` has shape [K, d]. ``count`` is the number of this step, from 1.
     """
     slow, slower = BETAS
     first = slow * state.first + (1 - slow) * gradient
@@ -52,10 +52,11 @@ def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) ->
 
 
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
-    """Return W2 between the uniform measure on ``points`` of shape [K, d] and ``target``, and the gradient, [K, d].
+    """Return the W2 distance of ``points`` [K, d] to ``target``, and its gradient with respect to the points, [K, d].
 
-    With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) with respect to c_i is
-    (c_i / K - (P y)_i) / W2.
+    The points have equal masses. The distance is ``(sum_ij P_ij |c_i - y_j|^2)^(1/2)`` for the points c_i, the points
+    y_j of ``target`` and the optimal plan P. With P held constant, the derivative of the distance with respect to c_i
+    is ``(c_i / K - (P y)_i) / W2``.
     """
     plan, unit, distance = transport(Measure(points), target)
     softened = math.sqrt(distance**2 + SOFTENING)
@@ -67,7 +68,8 @@ def federated_gradient(
 ) -> tuple[float, np.ndarray]:
     """Return FedWaD's distance of ``points`` [K, d] to ``sample`` [n, d], and a gradient for the points, [K, d].
 
-    The gradient is that of the distance between the points and the last interpolating measure only.
+    The gradient is not that of the returned distance. It is the gradient of the distance between the points and
+    FedWaD's last interpolating measure.
     """
     distance = distance_between(Measure(points), Measure(sample), options, draws)
     return distance.value, gradient(points, distance.xi)[1]

@@ -1,7 +1,6 @@
-"""A run that computes one federated Wasserstein distance by FedWaD.
+"""The kind of run that computes one federated Wasserstein distance by FedWaD.
 
-The run records the federated distance, its value after each iteration, the exact distance, and the time to compute the
-federated and the exact distance.
+For comparison, the run also computes the exact distance.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Value = TypeVar("Value")
 
 
 def inspect_distance(context: RunContext) -> RunInputs:
-    """Draw both samples; return them and a note on privacy."""
+    """Draw both samples; return the run's inputs, with a note if the distance has differential privacy."""
     task = draw_gaussians(context.settings.task, context.settings.seed)
     notes = []
     if context.method.fedwad.privacy is not None:
@@ -41,10 +40,11 @@ def inspect_distance(context: RunContext) -> RunInputs:
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Compute the distance between the samples with FedWaD and exactly, and save the interpolating measures.
+    """Compute the distance between the two samples, both by FedWaD and exactly; save the interpolating measures.
 
-    ``measures.safetensors`` holds the two samples, ``mu`` [n, d] and ``nu`` [m, d]. After iteration k (0: at the
-    start), the interpolating measure has S points ``xi/<k>`` [S, d] with weights ``weights/<k>`` [S].
+    The file ``measures.safetensors`` holds the samples ``mu`` [n, d] and ``nu`` [m, d]. For the interpolating measure
+    after iteration k, it holds the points ``xi/<k>`` [S, d] and the weights ``weights/<k>`` [S]. k is 0 for the
+    initial measure.
     """
     task = inputs.task
     spec = context.settings.task
@@ -89,11 +89,11 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
 def _measured(
     context: RunContext, task: Gaussians
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
-    """Return FedWaD's results without and with the trace (values by iteration), the exact distance, and the seconds.
+    """Return FedWaD's results without and with a trace (values by iteration), the exact distance, and computing times.
 
-    The seconds are those of FedWaD and of the exact distance. In approximate mode, the trace doubles the cost, so
-    FedWaD runs twice with the same draws: once for the trace and once for the time. In exact mode, the trace is free,
-    and a single computation gives both.
+    The times are those of FedWaD and of the exact distance, in seconds. In approximate mode, the trace doubles the
+    computing time, so FedWaD runs twice with the same draws: once for the trace and once for the time. In exact mode,
+    the trace takes no extra time, and a single computation gives both.
     """
     samples = Measure(task.first), Measure(task.second)
     options = context.method.fedwad
@@ -122,10 +122,10 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Value]) -> tuple[Valu
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Two independent samples, float64: ``first``, [n, d], from N(0, c I), and ``second``, [m, d], from N(mean, c I).
+    """Samples of two Gaussians, and the 2-Wasserstein ``distance`` between the Gaussians.
 
-    Both distributions have the same covariance, so their 2-Wasserstein distance equals the distance between their
-    means.
+    The sample ``first``, float64 [n, d], is from ``N(0, c I)``. The sample ``second``, float64 [m, d], is from
+    ``N(mean, c I)``. The distance equals the distance between the means, because both covariances are equal.
     """
 
     first: np.ndarray
@@ -135,7 +135,7 @@ class Gaussians:
 
     @cached_property
     def digest(self) -> str:
-        """Return the sha256 (hex) of both samples."""
+        """Return the SHA-256 digest of both samples, in hexadecimal."""
         parts = []
         for sample in (self.first, self.second):
             parts += [f"{sample.shape}".encode(), np.ascontiguousarray(sample).tobytes()]
@@ -143,10 +143,10 @@ class Gaussians:
 
 
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
-    """Return both samples, each drawn with a separate random stream.
+    """Return samples of two Gaussians, drawn with ``seed``.
 
     The first sample has ``settings.samples`` points, and the second has ``settings.samples // settings.ratio`` points.
-    The second mean is at distance ``offset`` from 0 along (1, ..., 1).
+    The second mean is at distance ``settings.offset`` from 0 in the direction (1, ..., 1).
     """
     n = settings.samples
     d = settings.dimension

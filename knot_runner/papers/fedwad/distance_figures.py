@@ -67,10 +67,10 @@ DistanceRun = DoneRun[DistanceResult]
 def methods_of(
     runs: Iterable[DistanceRun], shown_settings: Collection[str] = OF_METHOD
 ) -> dict[str, list[DistanceRun]]:
-    """Return runs by method (``FedWaD-e``, ``FedWaD-a, S=10``): exact mode first, then by support size and seed.
+    """Return a dict from a method's name, such as ``FedWaD-a, S=10``, to its runs, ordered by seed.
 
-    Swept settings that are not in ``shown_settings`` are part of the name. A run that is requested twice is included
-    once.
+    Exact mode (``FedWaD-e``) comes first, followed by approximate mode by increasing support size. If runs differ in
+    settings that are not in ``shown_settings``, the name includes these settings.
     """
     by_id = {run.run_id: run for run in runs}
     once = sorted(by_id.values(), key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
@@ -96,11 +96,13 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 @figure_of(reads=(MEASURE_NAMES,), needs="dimension")
 def moving_measure(runs: list[DistanceRun]) -> Drawing:
-    """A panel per method: the measure's points, colored by iteration, in their first two dimensions.
+    """The interpolating measure by iteration, and its error against the exact distance (Fig. 3).
 
-    Further panels show the relative excess over the exact distance by iteration (Fig. 3): for FedWaD's value, the
-    server's value, and the sum A of distances. Lines are means over seeds, and bands are 95% t intervals. The points
-    come from the lowest seed.
+    Each method has a panel with the first two dimensions of the measure's points, colored by iteration. The points are
+    from the run with the lowest seed.
+
+    Further panels show relative errors by iteration; see :func:`excess`. Lines are means over seeds, and bands are 95%
+    t intervals.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -136,10 +138,11 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
 
 
 def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
-    """Return a frame with |quantity / exact distance - 1| of each run after each iteration, counted from 1.
+    """Return a frame with the relative error of each run after each iteration, counted from 1.
 
-    The quantities are FedWaD's value, the server's value, and the sum of distances. A run has no rows for a quantity
-    that it does not record, and no rows at all if the exact distance is 0.
+    The error is ``|quantity / exact distance - 1|`` for three quantities: FedWaD's value, the server's estimate without
+    the clients' distances, and the sum A of four distances. Quantities that a run does not record are left out. Runs
+    with the exact distance 0 are also left out.
     """
     import pandas as pd
 
@@ -180,10 +183,10 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 
 @figure_of(needs="dimension")
 def distance_runtime(runs: list[DistanceRun]) -> Drawing:
-    """Running time, and error relative to the closed form, against the first sample's size.
+    """Running time and relative error against the size of the first sample (Fig. 2, 8, 9).
 
-    Each combination of dimension and sample ratio has two panels (Fig. 2, 8, 9). Lines are means over seeds, and bands
-    are 95% t intervals.
+    The error is relative to the distance in closed form. Each combination of dimension and ratio of sample sizes has
+    two panels. Lines are means over seeds, and bands are 95% t intervals.
 
     Raises:
         UserError: The two distributions are equal, so the relative error is undefined.

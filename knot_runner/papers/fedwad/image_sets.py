@@ -1,4 +1,4 @@
-"""Several image data sets as one task, in which each data set is a client, for distances between data sets."""
+"""Several image data sets as one task, for distances between data sets. Each data set is a client."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ NamedSet = tuple[str, Images, list[str]]
 
 
 def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
-    """Return one task with the training images of all sets, scaled to ``settings.shape``, and the rows of each set.
+    """Return a task with the training images of all data sets, and a partition in which each data set is a client.
 
-    Classes are named "set: class", so class names are unique across sets. The task has no test images.
+    The images are scaled to ``settings.shape``. Classes are named "set: class". The task has no test images.
 
     Raises:
-        UserError: A setting is invalid, or a data set cannot be read. The message names the key or file.
+        UserError: A setting is invalid, or a data set cannot be read.
     """
     notes: list[str] = []
     files: dict[str, Opened] = {}
@@ -80,7 +80,7 @@ def _read(
             for entry in gone:
                 files.update((path, absent(path)) for path in (entry, *archives(entry)))
             more = f", and {len(gone) - 1} more" if gone[1:] else ""
-            notes.append(f"{name}: left out, missing files: {gone[0]}{more}")
+            notes.append(f"{name}: left out, since these files are missing: {gone[0]}{more}")
             continue
         task = load_images(replace(image_task, source=settings.source), root)
         notes.extend(task.notes)
@@ -89,7 +89,11 @@ def _read(
 
 
 def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
-    """Raise the :class:`UserError` of :func:`load_image_sets` if required files of a local set are missing."""
+    """Check that all required files of local data sets exist.
+
+    Raises:
+        UserError: A required file is missing.
+    """
     for name in settings.sets:
         _missing(settings, name, root)
 

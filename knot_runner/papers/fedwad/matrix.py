@@ -1,4 +1,4 @@
-"""A run that computes the distances between all clients' data, or between data sets."""
+"""The kind of run that computes all pairwise distances between clients' data, or between data sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LABELS = 500
 
 
 def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Compute the distance of every pair of clients or data sets.
+    """Compute and record the distance of every pair of clients or data sets.
 
     Raises:
         UserError: A client has no examples, or a distance is not finite.
@@ -47,7 +47,11 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> Non
 
 
 def inspect_matrix(context: RunContext) -> RunInputs:
-    """Return the run's inputs and notes on them. Raises :class:`UserError`."""
+    """Return the run's inputs: the examples, their partition, class counts, and notes for the user.
+
+    Raises:
+        UserError: The examples cannot be read or partitioned, or the number of clients or data sets is not supported.
+    """
     task, partition = clients_data(context)
     if len(partition.names) < 2:
         key = "partition" if context.settings.partition is not None else "task"
@@ -63,9 +67,10 @@ def inspect_matrix(context: RunContext) -> RunInputs:
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
-    """Return the examples, and the partition: the rows of each client, or of each data set.
+    """Return the examples, and the partition with the rows of each client or data set.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The examples cannot be read, or the partition is not possible.
     """
     if isinstance(context.settings.task, ImageSetsSettings):
         return load_image_sets(context.settings.task, context.data_root)

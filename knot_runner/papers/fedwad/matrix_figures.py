@@ -1,7 +1,7 @@
 """Figures of distances between data sets or clients.
 
-One figure shows maps of distances and compares them with exact distances (FedWaD Fig. 6, 15). The other figure shows
-distances and computing time as a function of one setting (Fig. 13, 14).
+One figure shows maps of distances and compares them with exact distances (FedWaD Fig. 6, 15). The other shows distances
+and computing time against one setting (Fig. 13, 14).
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ MatrixRun = DoneRun[MatrixResult]
 
 @figure_of(needs="matrix")
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
-    """A heat map per setting: the mean over seeds for data sets, or the first seed for clients, sorted by group.
+    """Heat maps of the distances between data sets or clients, with a map per setting.
 
-    For each setting, the returned lines give the range of distances. If exact distances between the same samples exist,
-    the lines also give the rank correlation (Spearman), the share of preserved order relations, and the median ratio.
-    All distances are written to a CSV file next to the PNG.
+    Between data sets, a map shows the mean over seeds. Between clients, a map shows the run with the lowest seed, with
+    clients sorted by group. All distances are written to a CSV file.
+
+    The returned text gives the range of distances for each setting. If exact distances between the same samples exist,
+    the text also gives the result of :func:`agreement_of`.
     """
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
@@ -113,12 +115,12 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
 
 
 def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, float] | None:
-    """Return the agreement of approximate distances ``ours`` [M] with ``exact`` distances [M].
+    """Return three measures of agreement between approximate distances ``ours`` [M] and ``exact`` distances [M].
 
     Returns:
-        Spearman's rank correlation; the share of all pairs of distances that are in the same order in ``ours`` and
-        ``exact``; and the median ratio to the exact distance (NaN if an exact distance is 0). None for M < 2, or if all
-        distances in ``ours`` or all in ``exact`` are equal.
+        Spearman's rank correlation, the fraction of pairs of distances with the same order in ``ours`` and ``exact``,
+        and the median of ``ours / exact``. The median is NaN if an exact distance is 0. The result is None for M < 2,
+        or if all distances in ``ours`` or all in ``exact`` are equal.
     """
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None
@@ -148,14 +150,14 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 
 @figure_of(needs="matrix")
 def distance_course(runs: list[MatrixRun]) -> Drawing:
-    """Squared distances (left) and seconds per pair (right) along the first setting that varies.
+    """Squared distances (left) and seconds per pair (right) as functions of one setting (Fig. 13, 14).
 
-    The setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
-    settings has a marker. Exact distances are dashed lines. All values are written to a CSV file next to the PNG, and
-    the values at the end of the axis are returned as lines.
+    The setting is the first of samples, iterations and support in which the runs differ. Each pair of data sets has
+    a color, and each combination of other settings has a marker. All values are written to a CSV file. The returned
+    text gives the results at the largest value of the setting.
 
     Raises:
-        UserError: No setting varies.
+        UserError: The runs do not differ in any of these settings.
     """
     varied = []
     for key in ALONG:
@@ -194,8 +196,8 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
 def _courses(runs: list[MatrixRun], varied: list[str]) -> pd.DataFrame:
     """Return a frame with the squared distance of each pair (column ``of``) by solver (column ``by``), and the seconds.
 
-    The rows with the seconds per pair follow the distances. Exact distances have neither K nor S, so they are constant
-    along these settings.
+    The rows with the seconds per pair follow the rows with the distances. Exact distances have neither K nor S, so they
+    are constant along these settings.
     """
     import pandas as pd
 
@@ -230,6 +232,6 @@ def _samples_of(run: MatrixRun) -> str:
 
 
 def pairs_of(run: MatrixRun) -> list[tuple[str, str, float]]:
-    """Return (name, name, squared distance) of each pair of data sets."""
+    """Return a tuple (first name, second name, squared distance) for each pair of data sets."""
     pairs = itertools.combinations(run.result.names, 2)
     return [(*pair, value) for pair, value in zip(pairs, run.result.distances, strict=True)]

@@ -1,4 +1,4 @@
-"""Registration of FedWaD's figures, table and claim measure under their names in presets."""
+"""Registration of FedWaD's figures, table and claim measure."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Tr
 
 @dataclass
 class Spent:
-    """The privacy loss of a distance. ``epsilon`` is None if the loss is not bounded."""
+    """The privacy loss (epsilon, delta) of a distance. ``epsilon`` is None if there is no upper bound."""
 
     epsilon: Amount | None
     delta: Amount
@@ -26,15 +26,17 @@ class Spent:
 
 @dataclass(kw_only=True)
 class DistanceResult(RunResult):
-    """One federated Wasserstein distance after K ``iterations``, with the exact distance and the closed form.
+    """Result of a run that computes one federated Wasserstein distance.
 
-    These lists have one value per iteration, shape [K]:
-
-    - ``values``: FedWaD's value of the distance
-    - ``sums``: the sum A of distances (Theorem 2)
-    - ``server_only``: the server's estimate without any distance from the clients (Theorem 3); empty if the position t
-      on the geodesic is random
-    - ``support``: the number of points of the interpolating measure
+    Attributes:
+        value: FedWaD's distance after all K ``iterations``.
+        exact: The exact distance between the two samples.
+        closed_form: The distance between the distributions from which the samples were drawn.
+        values: FedWaD's distance after each iteration, shape [K].
+        sums: The sum A of four distances after each iteration, shape [K] (Theorem 2).
+        server_only: The server's estimate after each iteration, without any distance from the clients, shape [K]
+            (Theorem 3). Empty if the position t on the geodesic is random.
+        support: The number of points of the interpolating measure after each iteration, shape [K].
     """
 
     mode: Literal["exact", "approximate"]
@@ -94,9 +96,9 @@ class MatrixResult(RunResult):
         return np.array(self.matrix)[np.triu_indices(len(self.names), 1)]
 
     def by_kind(self) -> dict[str, np.ndarray]:
-        """Return squared distances by kind of pair: all pairs and, with groups, pairs within and between groups.
+        """Return the squared distances of all pairs, of the pairs within a group, and of the pairs between groups.
 
-        A kind without pairs is omitted.
+        The result is a dict by kind of pair. A kind without pairs is omitted.
         """
         distances = self.distances
         kinds = {"all pairs": distances}
@@ -124,9 +126,10 @@ class _Coresets(RunResult):
 
 @dataclass(kw_only=True)
 class CoresetResult(_Coresets):
-    """One coreset of all clients' data.
+    """Result of a run that learns one coreset of all clients' data.
 
-    ``classes_covered``: the number of classes among the samples that are nearest to the coreset's points.
+    ``classes_covered``: the number of different labels among the coreset's points. A point has the label of its nearest
+    sample.
     """
 
     classes_covered: Number
@@ -142,7 +145,7 @@ class CoresetResult(_Coresets):
 
 @dataclass(kw_only=True)
 class KnnResult(_Coresets):
-    """One coreset per client. The union of all coresets is a nearest-neighbor classifier."""
+    """Result of a run that learns one coreset per client and classifies by the nearest point of all coresets."""
 
 
 # ---------------------------------------------------------------------------------------------------------- summaries
@@ -154,7 +157,10 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
-    """Return the federated and exact distances, the closed form, and the federated distance's relative error."""
+    """Return the terminal summary of a distance run: FedWaD's distance, the exact one, and the closed-form one.
+
+    The first and the last are also shown relative to the exact distance.
+    """
     exact = result.exact
     rows: list[SummaryRow] = []
     for title, value, spent in (
@@ -177,7 +183,11 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 
 
 def matrix_summary(name: str, result: MatrixResult) -> Group:
-    """Return all distances, or, for many data sets, only the ranges of distances: all, within and between groups."""
+    """Return the terminal summary of the distances between data sets.
+
+    For many data sets, the summary has only the smallest, median and largest distance of each kind of pair. The kinds
+    are those of :meth:`MatrixResult.by_kind`.
+    """
     samples = " to ".join(map(str, sorted({min(result.sizes), max(result.sizes)})))
     line = (
         f"{MATRIX_SOLVERS[result.solver]}; {result.pairs} pairs of {len(result.names)} data sets, {samples} samples "
@@ -202,7 +212,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 
 def coreset_summary(name: str, result: CoresetResult) -> Group:
-    """Return the summary of a coreset: remaining distance, covered classes and size."""
+    """Return the terminal summary of a coreset: remaining distance, covered classes and size."""
     rows = [
         ("distance to all clients' samples", [bold(f"{result.metrics['distance']['ALL']:.4g}")]),
         ("classes among its nearest samples", [bold(f"{result.classes_covered} of {len(result.labels.names)}")]),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FederatedDistanceSettings:
-    """Distance between two samples, by iteration (FedWaD Fig. 2, 3, 8, 9)."""
+    """Federated Wasserstein distance between two samples, after each iteration (FedWaD Fig. 2, 3, 8, 9)."""
 
     name: str
     algorithm: Literal["federated_distance"]
@@ -45,7 +45,7 @@ class FederatedDistanceSettings:
 
 @dataclass
 class DatasetDistanceSettings:
-    """Pairwise distances between clients or between data sets."""
+    """Pairwise distances between the data of clients, or between data sets."""
 
     name: str
     algorithm: Literal["dataset_distance"]
@@ -81,7 +81,7 @@ class _Coreset:
 
 @dataclass(kw_only=True)
 class CoresetSettings(_Coreset):
-    """One Wasserstein coreset of all clients (FedWaD D.2)."""
+    """One Wasserstein coreset of the data of all clients (FedWaD App. D.2)."""
 
     algorithm: Literal["coreset"]
     #: clients per epoch, or all if there are fewer
@@ -102,7 +102,7 @@ class CoresetKnnSettings(_Coreset):
 
 @dataclass
 class GaussiansSettings:
-    """Two samples of Gaussians with equal covariance and shifted means."""
+    """Two samples, drawn from Gaussians with equal covariance and different means."""
 
     name: str
     kind: Literal["gaussians"]
@@ -126,10 +126,10 @@ class GaussiansSettings:
 
 @dataclass
 class ImageSetsSettings:
-    """Several image data sets to compare, in ``sets``.
+    """Several image data sets to compare.
 
-    The task's ``source``, ``mean`` and ``std`` replace the values of each set. ``source=embedded`` uses four sets of
-    scikit-learn's digits.
+    The task's ``source``, ``mean`` and ``std`` replace the values of each data set. ``source=embedded`` uses four sets
+    of scikit-learn's digits instead of ``sets``.
     """
 
     name: str
@@ -168,10 +168,9 @@ class ImageSetsSettings:
 
 
 def counted_distance(method: Config) -> Config:
-    """Return the settings that affect the result.
+    """Return the settings of ``method`` that affect the result.
 
-    In exact mode, "support" has no effect and is removed: the interpolating measure starts with as many points as the
-    first sample.
+    In exact mode, the setting ``support`` has no effect and is removed.
     """
     fedwad = method["fedwad"]
     if fedwad["mode"] == "exact":
@@ -180,7 +179,11 @@ def counted_distance(method: Config) -> Config:
 
 
 def check_clients(settings: Settings) -> None:
-    """Raise :class:`Misfit` for a partition of one client."""
+    """Check that the partition has at least two clients.
+
+    Raises:
+        Misfit: The partition has one client.
+    """
     if isinstance(settings.partition, Centralized):
         method = f"method={settings.method.name}"
         raise Misfit("partition=centralized", method, "a distance requires at least two clients")

@@ -1,1 +1,4 @@
-"""Comparison of knowledge distillation with RepDistiller (Tian et al. 2020). The methods are part of the core."""
+"""Comparison with the results of RepDistiller (Tian et al. 2020), a benchmark of distillation methods.
+
+The methods are in ``knot_runner/methods/distill``.
+"""

@@ -1,4 +1,7 @@
-"""The table of distillation methods, with each method's gain over the student alone. Runs are paired by seed."""
+"""The table of distillation methods, with each method's gain over a reference method such as the student alone.
+
+The gain is the difference between two runs with the same seed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from knot_runner.report.tables.methods import methods_by_data
 
 
 def gains_table(request: TableRequest) -> Parts:
-    """Return a table with a method's score, its gain over ``options["reference"]``, and its best teacher's score."""
+    """Return a table of each method's score, its gain over the reference method, and the score of its best teacher.
+
+    ``request.options["reference"]`` is the name of the reference method.
+    """
     metric = request.metrics[0]
     reference = str(request.options.get("reference", ""))
     title = METRICS[metric].title
@@ -21,9 +27,10 @@ def gains_table(request: TableRequest) -> Parts:
             bases.setdefault(run.label, {})[run.seed] = run
 
     def gain(run: Run) -> float | None:
-        """Return the gain of ``run`` over the reference run with the same seed, in percentage points.
+        """Return the gain of ``run`` over the reference run with the same seed, in percentage points; None if unknown.
 
-        The reference has the same label as the run, or else the first label.
+        The reference run has the same label (distinguishing settings) as ``run``. If there is none, use the reference
+        run with the first label.
         """
         base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
         if base is None or run.method == reference:
@@ -35,7 +42,7 @@ def gains_table(request: TableRequest) -> Parts:
         return 100 * (ours - theirs)
 
     def best_teacher(run: Run) -> float | None:
-        """Return the best score of the frozen teachers of the run's student, on the student's test set."""
+        """Return the best score of a teacher of the run's student on the student's test set; None without teachers."""
         scores = []
         for name, of_model in (lookup(run.result, "baselines") or {}).items():
             if name.startswith("teacher"):

@@ -1,1 +1,4 @@
-"""KNOT (arXiv 2110.02432): figures, Table 1 and generalization bound. The method is part of the core."""
+"""KNOT (arXiv 2110.02432): figures, Table 1 and the generalization bound.
+
+The method itself is in ``knot_runner/methods/knot.py``.
+"""

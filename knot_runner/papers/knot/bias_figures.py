@@ -1,7 +1,7 @@
-"""Figures of the teachers' biases: their mean predictions on random inputs.
+"""Figures of models on artificial inputs.
 
-One figure shows the predictions on random texts (KNOT App. D.1), the other figure shows how predictions change if one
-word of a sentence changes (App. D.2).
+The bias figure shows the teachers' predictions on random texts (KNOT App. D.1). The probe figure shows how predictions
+change if one word of a sentence changes (App. D.2).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores t
 
 @figure_of
 def bias_figure(runs: list[StagesRun]) -> Drawing:
-    """Bars of B_k, the share of random texts for which teacher k predicts each label (App. D.1).
+    """Bars of B_k, the fraction of random texts for which teacher k predicts each label (App. D.1).
 
-    Bars are means over seeds, with a dot for each seed. For teachers with the same name and data as in the authors'
-    code, the constants from that code appear next to the bars.
+    Bars are means over seeds, with a dot for each seed. For the teachers of the authors' code, the values of B_k in
+    that code are also shown.
 
     Raises:
-        UserError: No run has a bias.
+        UserError: No run recorded a bias.
     """
     runs = with_bias(runs)
     labels = runs[0].result.labels
@@ -83,10 +83,10 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
 
 
 def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
-    """Return the ``runs`` that recorded B_k.
+    """Return the ``runs`` that recorded the teachers' biases.
 
     Raises:
-        UserError: No run recorded B_k.
+        UserError: No run recorded a bias.
     """
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
@@ -95,7 +95,7 @@ def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
 def probe_figure(runs: list[StagesRun]) -> Drawing:
     """Dot plot of how much predictions change if one word of a sentence changes (App. D.2).
 
-    The numbers are written to a CSV file next to the PNG, and returned as lines.
+    The values are written to a CSV file, and returned as text lines.
     """
     moves = probe_moves(runs)
     heights = {model: -i for i, model in enumerate(moves.model.unique())}  # first model on top
@@ -121,14 +121,18 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
 
 
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
-    """Return the change of each ``model``'s predictions in each ``probe``, over its ``pairs`` of sentences.
+    """Return a frame with the changes of each model's predictions if one word of a sentence changes.
 
-    Rows are ordered: students by method, the model before distillation, teachers.
+    The frame has a row for each ``model`` and each ``probe``. A probe is a set of sentences that differ in one word.
+    The students come first, ordered by method, followed by the model before distillation and the teachers. The other
+    columns are:
 
-    ``total_variation``: mean of half the L1 distance between the two predictions, 0 to 1. ``shift``: mean distance
-    between the two expected labels, in units of the coordinates. ``flips``: share of pairs whose most likely label
-    changes. Runs that differ only in the seed are pooled. Runs with the same seed share the models before distillation,
-    so these models count once.
+    - ``pairs``: the number of pairs of sentences
+    - ``total_variation``: half the L1 distance between the two predictions of a pair, averaged over pairs
+    - ``shift``: the distance between the two expected labels, in units of the label coordinates, averaged over pairs
+    - ``flips``: the fraction of pairs whose most likely label changes
+
+    Runs that differ only in the seed are pooled. The teachers and the model before distillation count once per seed.
     """
     import pandas as pd
 

@@ -1,7 +1,4 @@
-"""The generalization bound of a finished distillation (KNOT Theorem 5.2), computed from its stored stages.
-
-Planning the run again gives the keys under which the stages are stored.
-"""
+"""The generalization bound of a finished KNOT distillation (Theorem 5.2), computed from the run's stored stages."""
 
 from __future__ import annotations
 
@@ -48,13 +45,12 @@ from knot_runner.util.files import Facts
 
 
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
-    """Return :func:`~knot_runner.papers.knot.bound.measure_bound` for the finished run of ``context``.
+    """Return the bound of the finished run in ``context``, as in :func:`measure_bound`.
 
-    Nothing is trained. ``result``: the run's result.
+    ``result`` is the run's result.
 
     Raises:
-        UserError: The run is not a KNOT distillation, or diverged; the data have changed; or a stage is not in the
-            store.
+        UserError: The run is not a KNOT distillation, it diverged, its data have changed, or a stored stage is missing.
     """
     config = context.method
     settings = context.settings
@@ -67,6 +63,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     if result.data != task.source_digest:
         raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
     federation = make_federation(context, task)
+    # Planning the run again gives the keys under which the stages are stored.
     *_, last = finished_rounds(context, federation)
     with Executor(context.store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
@@ -77,9 +74,9 @@ LEAST_TEXTS = 2
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: StageState, executor: Executor) -> Facts:
-    """Return the record of the bound: the terms of each form of the bound, the losses, and explanatory notes.
+    """Return the content of ``bound.json``: the terms of each form of the bound, the losses, and notes.
 
-    The function reads the stages that ``state`` names, and runs inference with the student on the transfer set.
+    The student and the teachers are those of ``state``. No model is trained.
 
     Raises:
         UserError: The bound is undefined, for example because the run has no held-out examples or too few distinct
@@ -152,15 +149,17 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
 
 @dataclass(frozen=True)
 class StudentPart:
-    """Outputs of student and teachers on the training or held-out part of the transfer set, without duplicate texts.
+    """Outputs of student and teachers on one part of the transfer set: the training texts, or the held-out texts.
+
+    Duplicate texts are removed.
 
     Attributes:
         q: Probabilities of K teachers for N texts and C labels, shape [N, K, C].
         weights: Teacher weights of shape [N, K], normalized to sum to 1 for each text.
-        largest_sum: The maximum over texts of the sum of the K teacher weights that training used, before
-            normalization.
-        losses: The student's exact loss for each text, shape [N]; in the range from 0 to C_M, the largest distance
-            between two labels.
+        largest_sum: The maximum over texts of the sum of the K teacher weights in training. It may differ from 1,
+            because training does not always normalize the weights.
+        losses: The student's exact transport loss for each text, shape [N]. A loss is between 0 and C_M, the largest
+            distance between two labels.
         start_loss: Mean loss of the student's initial model.
         rows: The positions of the N texts among the stored examples.
         dropped: The number of removed duplicates.
@@ -184,10 +183,17 @@ def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, points: Tensor,
     executor: Executor,
 ) -> StudentPart:  # fmt: skip
-    """Return the models' outputs on the stored examples ``rows`` of ``part``.
+    """Return the outputs of student and teachers on the stored examples ``rows`` of ``part``.
 
-    ``models``: the student, and the model from which its training started. ``points`` [C, d]: the coordinates of the
-    labels. Targets and weights are those of the training objective.
+    The teachers' probabilities and weights are those of the training objective.
+
+    Args:
+        models: The student, and the model from which the student's training started.
+        request: The request to train the student.
+        part: The stored training or held-out examples.
+        rows: The positions of the examples to use.
+        points: The coordinates of the labels, shape [C, d].
+        executor: Computes the predictions.
     """
     store = executor.resources.store
     settings = request.objective.settings
@@ -207,7 +213,7 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """Return the model input of each stored example as bytes (token ids or pixels), to detect duplicates."""
+    """Return a key for each stored example. Examples with the same model input have the same key."""
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -216,7 +222,10 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> Tensor:
-    """Return the rows with a key that occurs neither in ``seen`` nor earlier in ``keys``; add the keys to ``seen``."""
+    """Return the positions of those ``keys`` that occur neither in ``seen`` nor earlier in ``keys``.
+
+    These keys are added to ``seen``.
+    """
     rows = []
     for row, key in enumerate(keys):
         if key not in seen:

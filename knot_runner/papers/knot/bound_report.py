@@ -1,7 +1,6 @@
-"""The generalization bound of a run as a terminal table, and its figure.
+"""A terminal table of a run's generalization bound, and a figure that compares bounds with the measured gap.
 
-The figure compares the bound with the gap between held-out and training loss, which it bounds, for several numbers of
-training texts.
+The gap is the held-out loss minus the training loss.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ GAP_NOTE = (
 
 @figure_of
 def bound_figure(runs: list[Run]) -> Drawing:
-    """The student's gap between held-out and training loss against the number N of training texts.
+    """The student's gap (held-out loss minus training loss) against the number N of training texts.
 
-    The gap has 95% intervals over seeds. Further lines show the terms that each bound adds to the training loss. The
-    returned text lines give the slope of log gap against log N, which is -1/2 in the theorem.
+    The gap has 95% intervals over seeds. Further lines show each bound without its first term. The returned text gives
+    the slope of log(gap) against log(N). The slope of the theorem's terms is -1/2.
     """
     points = gap_points(runs)
     bands = estimates(points, ["name"], "texts")
@@ -80,10 +79,13 @@ def bound_figure(runs: list[Run]) -> Drawing:
 
 
 def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a frame of gaps, and of terms that bounds add to the training loss, by name, seed and number of texts.
+    """Return a frame of the measured gaps, and of each bound without its first term.
+
+    Each gap and each bound is a series. The frame has one row per series, seed and number of texts, with the columns
+    :data:`POINT`.
 
     Raises:
-        UserError: A run has no bound, or a record is damaged.
+        UserError: A run has no bound, or the record of a bound is damaged.
     """
     import pandas as pd
 
@@ -101,10 +103,10 @@ def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def slope_of(gap: pd.DataFrame) -> Estimate | None:
-    """Return the mean over seeds of the slope of log gap against log N, for one series of :func:`gap_points`.
+    """Return the mean over seeds of the slope of log(gap) against log(N), for one series of :func:`gap_points`.
 
-    A seed with a gap of 0 or less is excluded, because the logarithm is undefined. The result is None if no seed
-    remains, or for fewer than two values of N.
+    Seeds with a gap of 0 or less are left out. The result is None if no seed remains, or for fewer than two values of
+    N.
     """
     by_size = gap.pivot_table("value", "texts", "seed").dropna()  # rows: values of N that all seeds have
     rows = by_size.to_numpy().T
@@ -173,7 +175,7 @@ VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a cons
 
 
 def bound_table(title: str, record: Facts) -> Group:
-    """Return a table of ``record``, the content of ``bound.json``, with footnotes."""
+    """Return a terminal table of the bound in ``record``, the content of ``bound.json``. Footnotes follow the table."""
     columns = []
     for head in ("bound", "class", *NUMBER_HEADS):
         columns.append(TerminalColumn(head, right=head in NUMBER_HEADS, no_wrap=True))

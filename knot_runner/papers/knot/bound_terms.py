@@ -1,28 +1,30 @@
 """The generalization bound of KNOT's Theorem 5.2 in four forms, and bounds from held-out texts.
 
-With probability at least 1 - delta over N independent transfer texts, the expected loss E[L(h)] of the student is at
-most ``first + second + third``. L is the unregularized 1-Wasserstein distance between the outputs of student and
+With probability at least 1 - delta over N independent transfer texts, the expected loss of the student is at most
+``first + second + third``. The loss L is the unregularized 1-Wasserstein distance between the outputs of student and
 teacher, averaged over teachers with weights that sum to 1. L lies in [0, C_M], where C_M is the largest distance
-between two labels. R is the Rademacher complexity of the functions that give one label's logit, and K the number of
-labels.
+between two labels.
 
-=============== ===================== ===================== ====================================================
-form            second                third                 source
-=============== ===================== ===================== ====================================================
-printed         32 K R                2 C_M K sqrt(K log(1/delta) / 2N)   Theorem 5.2 as it is printed
-derived         32 K C_M R            2 C_M sqrt(log(1/delta) / 2N)       the paper's lemmas F.1-F.4; Frogner et al.
-sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, for any student: docs/papers/knot.md
-sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ instead of R
-=============== ===================== ===================== ====================================================
+The first term is the student's mean loss: the held-out loss for the form ``derived``, and the training loss for the
+other forms. The second and third terms contain K, the number of labels, and R, the Rademacher complexity of the
+functions that give one label's logit:
 
-R^ is the empirical complexity, computed on the training texts. The second and third terms of a bound come from the same
-row of the table. The loss is computed exactly for each text. For the loss of the best constant prediction, a lower
-bound is computed.
+=============== ========== ===================================== ============================================
+form            second     third                                 source
+=============== ========== ===================================== ============================================
+printed         32 K R     2 C_M K sqrt(K log(1/delta) / (2 N))  Theorem 5.2 as it is printed
+derived         32 K C_M R 2 C_M sqrt(log(1/delta) / (2 N))      the paper's lemmas F.1-F.4; Frogner et al.
+sharp           C_M K R    C_M sqrt(log(1/delta) / (2 N))        ours, for any student: docs/papers/knot.md
+sharp_empirical C_M K R^   3 C_M sqrt(log(2/delta) / (2 N))      the same, with R^ instead of R
+=============== ========== ===================================== ============================================
 
-The Rademacher complexity requires that the class of logit functions is declared; without a declared class, the
-complexity is infinite. The class ``last_layer`` assumes that the encoder was fixed before the texts were seen. The
-class contains all last layers whose weight vectors have at most the norm of the student's longest weight vector. The
-class gives no guarantee for KNOT: KNOT trains the encoder on the same texts, so the norm depends on the texts.
+R^ is the empirical complexity, computed on the training texts. Losses are computed exactly. A bound is vacuous if it is
+at least C_M, or at least the loss of the best constant prediction (:func:`constant_best`).
+
+The Rademacher complexity depends on the class of logit functions. It is infinite if the class is unknown. The class
+``last_layer`` contains all last layers whose weight vectors are at most as long as the student's longest weight vector.
+It assumes that the encoder was fixed before the texts were seen. KNOT trains the encoder on the same texts, so this
+class gives no guarantee for KNOT.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ DELTA = 0.05
 
 @dataclass(frozen=True)
 class BoundTerms:
-    """The sum ``first + second + third``, in units of the label coordinates. A term that a bound lacks is 0."""
+    """The three terms of a bound, in units of the label coordinates. A missing term is 0."""
 
     first: float
     second: float
@@ -57,32 +59,40 @@ class BoundTerms:
 
     @property
     def total(self) -> float:
-        """Return the bound."""
+        """Return the bound, the sum of the three terms."""
         return self.first + self.second + self.third
 
 
 def label_diameter(points: Tensor) -> float:
-    """Return C_M, the largest Euclidean distance between two of K label ``points``, of shape [K, d] (section 5.3)."""
+    """Return C_M, the largest Euclidean distance between two labels (section 5.3).
+
+    ``points`` [K, d]: the coordinates of K labels.
+    """
     return float(ground_cost(points.double()).max())
 
 
 def lipschitz_constant(diameter: float) -> float:
-    """Return the Lipschitz constant of the loss as a function of the logits (l2 norm): C_M / (2 sqrt 2).
+    """Return C_M / (2 sqrt(2)), the Lipschitz constant of the loss as a function of the logits (l2 norm).
 
-    W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 ||p - p'||_1, and softmax is 1 / sqrt 2-Lipschitz from l2 to l1.
+    ``diameter`` is C_M. The constant follows from ``W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 * ||p - p'||_1``. The
+    softmax has the Lipschitz constant 1 / sqrt(2) from the l2 norm to the l1 norm.
     """
     return diameter / (2 * math.sqrt(2))
 
 
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
-    """Return the complexity term of the bound.
+    """Return the second term of a bound. The term grows with the complexity of the logit functions.
 
-    ``complexity``: the Rademacher complexity R_N, or the empirical R^_N of the sample, of the logit functions of one
-        label.
+    The form ``printed`` lacks the factor C_M of the form ``derived`` (the paper's eq. 23). For ``sharp`` and
+    ``sharp_empirical``, the term is twice an upper bound on the complexity of the loss. By Maurer (2016), this upper
+    bound is sqrt(2) times the loss's Lipschitz constant times the sum of the complexities of all logits.
 
-    ``printed`` lacks the factor C_M of the paper's eq. 23 (``derived``). ``sharp`` is twice the complexity of the loss.
-    By Maurer (2016), this complexity is at most sqrt 2 times the loss's Lipschitz constant times the sum of the
-    complexities of all logits.
+    Args:
+        form: The form of the bound.
+        classes: The number of labels K.
+        diameter: The largest distance between two labels, C_M.
+        complexity: The Rademacher complexity R of the functions that give one label's logit. For ``sharp_empirical``,
+            the empirical complexity R^ of the training texts.
     """
     if form == "printed":
         return 32 * classes * complexity
@@ -92,12 +102,14 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
 
 
 def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
-    """Return the deviation term for ``texts`` independent texts.
+    """Return the third term of a bound. The term shrinks with the number of independent ``texts``.
 
-    ``printed``: the equation in Theorem 5.2. ``derived``: Theorem F.4, without the factor K^1.5. ``sharp``: McDiarmid's
-    inequality, applied once. ``sharp_empirical``: the same inequality applied twice, because the complexity is computed
-    from the sample (Mohri et al., Theorem 3.3).
+    - ``printed``: the term in Theorem 5.2
+    - ``derived``: the term of Theorem F.4, without the factor K^1.5 of ``printed``
+    - ``sharp``: McDiarmid's inequality, applied once
+    - ``sharp_empirical``: McDiarmid's inequality, applied twice (Mohri et al., Theorem 3.3)
     """
+    # The inequality is applied twice, because the complexity is also computed from the sample.
     if form == "sharp_empirical":
         return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
     once = math.sqrt(math.log(1 / DELTA) / (2 * texts))
@@ -106,20 +118,20 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
 
 
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
-    """Return Hoeffding's bound, mean + C_M sqrt(log(M / delta) / 2N), from N held-out ``losses`` between 0 and C_M.
+    """Return Hoeffding's bound from N held-out ``losses`` between 0 and ``diameter``.
 
-    The union bound over M ``checkpoints`` accounts for selecting the best checkpoint on these losses. The bound needs
-    no Rademacher complexity.
+    The bound is ``mean + C_M * sqrt(log(M / delta) / (2 N))`` for M ``checkpoints``, where C_M is ``diameter``. The
+    factor M is due to a union bound, since the best of M checkpoints was selected with these losses.
     """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
 
 
 def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
-    """Return the empirical Bernstein bound: like :func:`hoeffding`, but with the variance V of the losses.
+    """Return the empirical Bernstein bound from N >= 2 held-out ``losses`` with variance V.
 
-    The bound is mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1)), for N >= 2 ``losses``
-    (Maurer & Pontil 2009, Theorem 4).
+    The bound is ``mean + sqrt(2 V log(2 M / delta) / N) + 7 C_M log(2 M / delta) / (3 (N - 1))`` for M ``checkpoints``
+    (Maurer & Pontil 2009, Theorem 4). C_M is the ``diameter``.
     """
     count = len(losses)
     log = math.log(2 * checkpoints / DELTA)
@@ -128,17 +140,17 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 
 
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
-    """Return the reasons why a bound of ``total`` is vacuous; [] if it is informative.
+    """Return the reasons why a bound with the value ``total`` is vacuous; [] if the bound is informative.
 
-    The reasons are "C_M" if ``total`` is at least ``diameter``, the largest possible loss, and "constant" if ``total``
-    is at least the argument ``constant``, the loss of the best constant prediction.
+    - "C_M": ``total`` is at least ``diameter``, the largest possible loss
+    - "constant": ``total`` is at least ``constant``, the loss of the best constant prediction
     """
     limits = {"C_M": diameter, "constant": constant}
     return [name for name, limit in limits.items() if total >= limit]
 
 
 def normalized_weights(weights: Tensor) -> Tensor:
-    """Return the teacher ``weights`` of shape [N, K], divided by the sum over the K teachers of each text.
+    """Return the teacher ``weights`` [N, K], scaled so that the K weights of each text sum to 1.
 
     Raises:
         UserError: All weights of a text are 0.
@@ -158,20 +170,23 @@ MOST_CUTS = 200
 
 
 def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
-    """Return the weighted, unregularized transport loss sum_k W_k W1(p, q_k) of each of N texts.
+    """Return the exact transport loss ``sum_k W_k W1(p, q_k)`` of each of N texts, shape [N].
 
-    The student's predictions ``p`` have shape [N, C], the teachers' ``q`` [N, K, C]. ``weights`` W [N, K] sum to 1 per
-    text.
+    Args:
+        p: The student's predictions, shape [N, C].
+        q: The predictions of K teachers, shape [N, K, C].
+        weights: The weights W, shape [N, K]. They sum to 1 for each text.
+        points: The coordinates of the C labels.
     """
     return _teacher_costs(p, q, points)[0].mul(weights).sum(1)
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
-    """Return the best constant prediction (a distribution over C labels), and a lower bound on its mean loss.
+    """Return the best prediction that is the same for all texts, and a lower bound on the loss of such a prediction.
 
-    The mean loss over all texts is convex in the prediction. A subgradient of the mean loss at a prediction gives a
-    cutting plane, which is an affine lower bound (Kelley 1960). Planes are added until the difference between the best
-    loss found and the lower bound is at most ``CONSTANT_TOLERANCE`` times this loss.
+    A prediction is a distribution over C labels, shape [C]. Its loss is the mean over all texts. The search uses
+    cutting planes (Kelley 1960). It ends when the loss exceeds the lower bound by at most ``CONSTANT_TOLERANCE`` times
+    the loss, or after ``MOST_CUTS`` planes.
     """
     from scipy.optimize import linprog
 
@@ -187,6 +202,7 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
         if value < least:
             best = guess
             least = value
+        # The mean loss is convex in the prediction. Its subgradient at ``guess`` therefore gives an affine lower bound.
         cuts.append(np.append(slope.numpy(), -1.0))
         offsets.append(float(slope @ guess) - value)
         answer = linprog(
@@ -218,16 +234,17 @@ SIGN_DRAWS = 200
 
 
 def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
-    """Return the empirical complexity R^ of the functions {x -> <w, phi(x)>: ||w||_2 <= B}.
+    """Return the empirical Rademacher complexity R^ of the functions {x -> <w, phi(x)>: ||w||_2 <= B}.
 
-    ``features`` are phi(x) of N texts, of shape [N, d], and ``head`` [C, d] is the last layer, which determines B.
+    ``features`` [N, d] are phi(x) for N texts. ``head`` [C, d] is the last layer, and B is the largest L2 norm of its
+    rows. One of the d columns is for the bias.
 
-    R^ = B / N E||sum_i s_i phi_i||_2 is estimated from ``SIGN_DRAWS`` draws of the random signs s. By Jensen's
-    inequality, R^ is at most B / N sqrt(sum ||phi_i||^2).
+    ``R^ = (B / N) * E ||sum_i s_i phi_i||_2`` is estimated from ``SIGN_DRAWS`` draws of the random signs s. By Jensen's
+    inequality, R^ is at most ``(B / N) * sqrt(sum_i ||phi_i||^2)``.
 
     Returns:
-        ``value``: estimate of R^; ``error``: its Monte Carlo standard error; ``upper``: upper bound of R^;
-            ``norm``: B, the L2 norm of the last layer's longest row, including the bias.
+        A dict. ``value`` is the estimate of R^, and ``error`` is its Monte Carlo standard error. ``upper`` is the upper
+        bound on R^, and ``norm`` is B.
     """
     count = len(features)
     norm = float(head.norm(dim=1).max())
@@ -245,7 +262,7 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def undeclared(network: Network) -> str:
-    """Return why the complexity is undefined for a student with this ``network``; "" if the complexity is defined."""
+    """Return the reason why the complexity is undefined for a student with ``network``; "" if it is defined."""
     spec = network.spec
     if isinstance(spec, CustomSettings):
         return f"the function class of model {spec.name} is unknown, so its complexity is infinite"

@@ -1,8 +1,8 @@
 """Figures of predictions and of the student's [CLS] vectors.
 
-The first figure shows the expected label by true class (KNOT Fig. 2). The second figure shows the L2 confidence ||p -
-B|| on the probability simplex of three labels, where B is the teacher's bias (Fig. 5). The third figure shows a t-SNE
-of the [CLS] vectors, and the share of nearest neighbors with the same label (Fig. 6-8).
+- the expected label by true label (KNOT Fig. 2)
+- the L2 confidence ||p - B|| of a prediction p on the simplex of three labels, where B is the teacher's bias (Fig. 5)
+- a t-SNE of the student's [CLS] vectors, and the fraction of nearest neighbors with the same label (Fig. 6-8)
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ STEP = 0.1
 
 @figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
 def expected_label(runs: list[StagesRun]) -> Drawing:
-    """Box plots of E[p] = sum_l p_l coordinate_l by true class, with a box per method (Fig. 2).
+    """Box plots of the expected label by true label, with a box per method (Fig. 2).
 
-    Predictions are pooled over test sets and seeds.
+    The expected label of a prediction p is ``sum_l p_l * coordinate_l``. Predictions are pooled over test sets and
+    seeds.
 
     Raises:
-        UserError: The labels do not lie on a line.
+        UserError: The labels have more than one coordinate each.
     """
     import pandas as pd
 
@@ -96,12 +97,14 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
-    """A triangle per teacher: B, arcs of equal confidence ||p - B||, and an arrow to the best corner (Fig. 5).
+    """The confidence ||p - B|| of predictions p, with a triangle per teacher; B is the teacher's bias (Fig. 5).
 
-    The lines give B and the confidence at the corners.
+    Each triangle is the simplex of three labels. It shows B, lines of equal confidence, and an arrow to the corner with
+    the greatest confidence. The returned text gives B and the confidence at each corner. Only the first run with biases
+    is drawn.
 
     Raises:
-        UserError: The task does not have three labels.
+        UserError: The task does not have three labels, or no run recorded biases.
     """
     run = with_bias(runs)[0]
     names = run.result.labels.names
@@ -163,9 +166,10 @@ VECTOR_NOTE = (
 
 
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the share of nearest neighbors with the same label, and the expected share for randomly permuted labels.
+    """Return the purity of ``vectors`` [M, H] with ``labels`` [M], and the purity for randomly permuted labels.
 
-    ``vectors`` has shape [M, H], and ``labels`` has shape [M].
+    The purity is the mean fraction of a vector's nearest neighbors that have the vector's label. A vector has
+    :data:`NEIGHBORS` neighbors, or all other vectors if there are fewer.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -178,10 +182,10 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 @figure_of(reads=(VECTORS,), needs="labels.coordinates")
 def vector_figure(runs: list[StagesRun]) -> Drawing:
-    """A t-SNE panel per method and setting, colored by label.
+    """t-SNE of the student's [CLS] vectors, colored by true label, with a panel per method and setting (Fig. 6-8).
 
-    Each panel shows the run with the lowest seed. The purity (share of nearest neighbors with the same label) is a mean
-    over seeds, in the panel and in the returned lines. t-SNE is seeded.
+    Each panel shows the run with the lowest seed. The panel and the returned text give the mean over seeds of
+    :func:`purity`.
     """
     from sklearn.manifold import TSNE
 

@@ -1,6 +1,6 @@
-"""Registration of KNOT's figures under their names in presets, and KNOT's Table 1.
+"""Registration of KNOT's figures, and KNOT's Table 1.
 
-Table 1 lists the data sets with their sizes, and the scores of the local models, each trained on one data set.
+Table 1 gives the sizes of the data sets, and the score of the local model that is trained on each data set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOCAL_GROUPS = (
 
 
 def local_models(request: TableRequest) -> Parts:
-    """Return a row per task and data set: the number of texts per split, and the local model's score."""
+    """Return Table 1: a row per task and data set, with the number of texts per split and the local model's score."""
     known = request.printed.datasets if request.printed else {}
     frame = run_rows(request.runs)
     rank = ranks([*known, *frame.task])
@@ -51,9 +51,9 @@ def local_models(request: TableRequest) -> Parts:
 
 
 def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | None = None) -> TableCell:
-    """Return the cell for the dotted ``key`` of results, with one value per seed.
+    """Return the cell for the dotted ``key`` of results, as a mean over seeds.
 
-    Runs with the same seed that differ only in the method share their local models.
+    Runs with the same seed that differ only in the method share their local models, so they count once.
     """
     values = members.run.map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
     means = values.groupby(members.seed, sort=False).mean().dropna()

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def bound_command(options: argparse.Namespace) -> int:
-    """Print each run's bound and write its ``bound.json``.
+    """Print the generalization bound of each run, and write the bound to the run's ``bound.json``.
 
     Raises:
-        UserError: A run has no bound.
+        UserError: The bound of a run cannot be computed.
     """
     from knot_runner.cli.verbs.runs import runs_and_keys
     from knot_runner.papers.knot.bound_report import bound_table

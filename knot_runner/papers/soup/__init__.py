@@ -1,4 +1,4 @@
 """Comparison of model soups (interpolations of weights) with other personalization methods.
 
-Fine-tuning and soups are part of the core.
+Fine-tuning and soups are in ``knot_runner/methods/personalization``.
 """

@@ -1,9 +1,15 @@
-"""Loss landscapes of two clients in the plane of their fine-tuning (objective-conflict blog, docs/papers/soup.md).
+"""Loss landscapes of two clients around their fine-tuning (objective-conflict blog, docs/papers/soup.md).
 
-A client's plane contains theta_0 (its model after the last round), theta_S (its last checkpoint), and theta_m (a
-checkpoint between them). b1 is theta_S - theta_0. b2 is the component of theta_m - theta_0 orthogonal to b1, scaled to
-the length of b1. The point (x, y) stands for the model theta_0 + x b1 + y b2. In addition to the entries of
-fine-tuning, the state has ``path/<k>/<step>``: checkpoints of the two drawn clients k.
+A landscape shows a client's loss on a plane in weight space. The plane contains three models of the client:
+
+- theta_0: the model after the last round
+- theta_S: the last checkpoint of fine-tuning
+- theta_m: a checkpoint between theta_0 and theta_S
+
+The vector b1 is theta_S - theta_0. The vector b2 is the component of theta_m - theta_0 that is orthogonal to b1, scaled
+to the length of b1. The point (x, y) of the plane is the model ``theta_0 + x * b1 + y * b2``.
+
+In addition to the entries of fine-tuning, the state has ``path/<k>/<step>``: the checkpoints of each selected client k.
 """
 
 from __future__ import annotations
@@ -30,7 +36,10 @@ SEGMENT = [step / 20 for step in range(21)]
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane in weight space: a point, and two orthogonal vectors of equal length; each float64 of shape [P]."""
+    """A plane in weight space through the point ``origin``, spanned by the vectors ``first`` and ``second``.
+
+    The vectors are orthogonal and have equal length. All fields are float64 of shape [P].
+    """
 
     origin: Tensor
     first: Tensor
@@ -40,7 +49,7 @@ class Plane:
     def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
         """Return the plane through three models, each a vector of P weights.
 
-        If ``between`` lies on the line through the other two models, no second direction exists and ``second`` is 0.
+        If the three models lie on a line, ``second`` is 0.
         """
         start = origin.double()
         first = last.double() - start
@@ -66,9 +75,9 @@ class Plane:
 def plan(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return the requests of a round.
+    """Return the training requests of a round.
 
-    The first rounds fine-tune all clients. The later rounds repeat the fine-tuning of the two drawn clients.
+    The first rounds fine-tune all clients. The later rounds fine-tune the two selected clients again.
     """
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
@@ -82,7 +91,10 @@ def fold(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state after a round's training: as for fine-tuning, plus the checkpoints of the drawn clients."""
+    """Return the state and the log row after a round of fine-tuning.
+
+    In the later rounds, the state also receives a checkpoint of each selected client.
+    """
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
     if step >= 0:
@@ -91,20 +103,23 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of rounds: the rounds of fine-tuning, and one per checkpoint of the drawn clients."""
+    """Return the number of rounds: those that fine-tune all clients, and one more per checkpoint."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
 def landscape_models(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
+    """Yield the models to evaluate after ``round``, as described in :class:`Personalization`.
+
+    Rounds that fine-tune only the two selected clients yield no models.
+    """
     if round < finetune.finetune_rounds(config, federation):
         yield from finetune.finetune_models(config, federation, state, round)
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """Return the two clients whose accuracy on their held-out examples increases most by fine-tuning."""
+    """Return the two selected clients: those whose accuracy on held-out examples increases most by fine-tuning."""
     sizes = torch.tensor(list(map(len, federation.rows("valid"))), dtype=torch.float64).clamp(min=1)
     correct = state["record/valid"]
     gains = (correct[-1] - correct[0]) / sizes
@@ -114,7 +129,10 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return, for each drawn client, the losses on the plane as arrays, and the barrier from theta_0 to theta_S."""
+    """Return arrays with the losses on the plane of each selected client, and facts with the barriers.
+
+    Each barrier (:func:`barrier`) is measured on the segment from theta_0 to theta_S.
+    """
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):
@@ -143,10 +161,10 @@ def finish(
 
 
 def barrier(losses: Tensor) -> float:
-    """Return the largest height of the loss above the linear interpolation between the ends of a segment.
+    """Return how far the loss on a segment rises above the linear interpolation between the losses at its ends.
 
-    ``losses`` [S] are taken at equally spaced positions of the segment. The result is negative if the loss is below the
-    interpolation everywhere between the ends.
+    ``losses`` [S] are taken at equally spaced positions of the segment. The result is the maximum over the inner
+    positions, and may be negative.
     """
     weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)
     line = (1 - weights) * losses[0] + weights * losses[-1]
@@ -162,7 +180,7 @@ def _axis(values: Tensor, config: LandscapeSettings) -> Tensor:
 
 
 def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:
-    """Return two mean losses per model, shape [models, 2]: on the client's test examples and on other clients'.
+    """Return two mean losses per model, shape [models, 2]: on the client's test examples, and on other clients' ones.
 
     Other clients have equal weights. The ``models`` (weights of shape [P]) use the running statistics of ``start``.
     """

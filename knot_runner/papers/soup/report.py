@@ -1,8 +1,11 @@
 """Figures of clients' personalized models, and a table of the trade-off between ID and OOD accuracy.
 
-ID is the accuracy on a client's own test examples, OOD on other clients' test examples. The figures show ID against OOD
-accuracy during fine-tuning or along a soup, loss landscapes in the plane of fine-tuning, and which clients' updates
-improve each other's models.
+The ID accuracy of a client's model is measured on the client's own test examples, and the OOD accuracy on the test
+examples of other clients. The figures show:
+
+- ID against OOD accuracy during fine-tuning or along a soup, an interpolation of weights
+- loss landscapes of two clients around their fine-tuning
+- transfer matrices: the weight of each client's update in each client's model
 """
 
 from __future__ import annotations
@@ -43,9 +46,10 @@ ID_OOD_NOTE = (
 
 @figure_of
 def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
-    """ID against OOD accuracy of every evaluated point, with a line per method, averaged over seeds.
+    """ID accuracy against OOD accuracy of personalized models, with a line per method, averaged over seeds.
 
-    The end points of the lines are returned as text. Every point of every seed is written to a CSV file.
+    Each marker is an evaluated point: a step of fine-tuning, or a mixing weight. The returned text gives the ends of
+    each line. A CSV file has all points of all seeds.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     figure, (axes,) = panels(1, 8.2, 5.0)
@@ -84,10 +88,10 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
-    """Contours of the loss over the fine-tuning plane of two clients, with a row per client.
+    """Contours of the loss on the fine-tuning planes of two clients, with a row of panels per client.
 
-    Each row has two panels: the loss on the client's own test examples, and the mean loss over the other clients. The
-    first run with landscapes is drawn.
+    Each row has two panels: the loss on the client's own test examples, and the mean loss over the other clients. Only
+    the first run with landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
@@ -128,12 +132,12 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 @figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[FederatedRun]) -> Drawing:
-    """A map of lambda [K, K] per setting, for its first seed, with clients sorted by group.
+    """Heat maps of the transfer matrix lambda [K, K], one map per setting, with clients sorted by group.
 
-    The returned lines are means over all seeds.
+    Each map shows the run with the lowest seed. The returned text gives statistics of lambda, averaged over seeds.
 
     Raises:
-        UserError: A run has no transfer matrix.
+        UserError: No run has a transfer matrix.
     """
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"

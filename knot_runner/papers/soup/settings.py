@@ -12,10 +12,10 @@ from knot_runner.config.strict import require
 
 @dataclass(kw_only=True)
 class TransferMatrixSettings(LocalSettings):
-    """Gives client k the model W_k = W_0 + sum_i lambda_ki dW_i.
+    """Personalization by a transfer matrix lambda: client k deploys ``W_k = W_0 + sum_i lambda_ki dW_i``.
 
-    W_0 is the model after the final round, and dW_i is the update that client i computes from W_0 on its own examples.
-    Gradient descent on held-out examples (``partition.valid``) learns lambda.
+    W_0 is the model after the last round. dW_i is the update that client i computes by training on its own examples
+    from W_0. lambda is learned by gradient descent on held-out examples (``partition.valid``).
     """
 
     shares_models = True
@@ -40,12 +40,15 @@ class TransferMatrixSettings(LocalSettings):
 
     def __post_init__(self) -> None:
         even = self.steps % self.checkpoints == 0
-        require(even, "checkpoints", f"expected a divisor of the {self.steps} steps, got {self.checkpoints}")
+        require(even, "checkpoints", f"expected a divisor of {self.steps} (number of steps), got {self.checkpoints}")
 
 
 @dataclass(kw_only=True)
 class LandscapeSettings(TuningSettings):
-    """Loss landscapes of the two clients that improve most, in the plane of their fine-tuning."""
+    """Fine-tuning of all clients, and loss landscapes of the two clients whose accuracy improves most.
+
+    A landscape covers a plane in weight space that contains three models of the client's fine-tuning.
+    """
 
     reads_valid = True
     kind: Literal["landscape"]

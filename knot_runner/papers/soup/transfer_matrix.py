@@ -1,16 +1,18 @@
-"""The transfer matrix lambda: W_k = W_0 + sum_i lambda_ki dW_i for client k, learned on held-out examples.
+"""The transfer matrix lambda, learned on held-out examples: client k deploys ``W_k = W_0 + sum_i lambda_ki dW_i``.
 
 W_0 is a client's model after the last round. dW_i is the update that client i computes by training on its own examples
-from W_0. lambda [K, K] is learned by gradient descent without momentum on L_k(W_k), the cross-entropy on client k's
-held-out examples (``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Related methods: FedFomo
+from W_0. The loss L_k(W_k) is the cross-entropy on client k's held-out examples (``partition.valid``). lambda [K, K] is
+learned by gradient descent with the gradient ``dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>``. Related methods: FedFomo
 (Zhang et al. 2021), APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
-Round 0 trains all clients. Every later round updates lambda by one step. The state has these arrays for K clients:
+Round 0 of the personalization trains all clients. Every later round updates lambda by one step. The state has these
+arrays for K clients:
 
 - ``theta/weights`` [K, P], ``theta/buffers`` [K, Q]: the P weights and Q buffers of each client's model after round 0
 - ``lambda`` [K, K], float64: the current lambda
-- ``kept/lambda`` [K, K], float64, ``kept/step`` and ``kept/loss`` [1]: the lambda to deploy, its step and its loss
-- ``scale`` [1]: the largest eigenvalue of the updates' Gram matrix (:func:`matrix_step`)
+- ``kept/lambda`` [K, K], float64: the lambda to deploy
+- ``kept/step`` [1], ``kept/loss`` [1]: the step that gave ``kept/lambda``, and its loss
+- ``scale`` [1]: the largest eigenvalue of the Gram matrix <dW_i, dW_j> of the updates
 """
 
 from __future__ import annotations
@@ -49,18 +51,22 @@ GRADIENT_RATE = 2.0**30
 
 
 def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
-    """Return the initial lambda: 0 (models of the last round) or I (fine-tuning)."""
+    """Return the initial lambda, float64 [K, K]: the zero or the identity matrix, as ``config.start`` selects.
+
+    With the zero matrix, client k starts from W_0. With the identity matrix, it starts from its own trained model.
+    """
     if config.start == "identity":
         return torch.eye(clients, dtype=torch.float64)
     return torch.zeros(clients, clients, dtype=torch.float64)
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Return lambda after a step along the negative ``gradient`` [K, K], with learning rate ``matrix_lr / scale``.
+    """Return lambda after one step of gradient descent with learning rate ``matrix_lr / scale``.
 
-    ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>; the curvature of the loss in lambda is
-    proportional to ``scale``.
+    ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>. If ``config.signed`` is false, negative entries
+    of the result become 0.
     """
+    # The curvature of the loss in lambda is proportional to ``scale``.
     stepped = matrix - config.matrix_lr * (gradient / scale)
     return stepped if config.signed else stepped.clamp(min=0)
 
@@ -69,10 +75,9 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request for one step with learning rate ``rate`` on the mean cross-entropy of ``rows`` at T=1.
+    """Return the request for one SGD step of ``model`` on the mean cross-entropy of all ``rows`` at T=1.
 
-    Running statistics do not change, and the reported loss is the loss of ``model`` before the step. Dropout, which our
-    image models do not have, is active as in training.
+    The learning rate is ``rate``. Running statistics do not change. The loss in the result is the loss before the step.
     """
     recipe = replace(
         personal_recipe(config, federation, client, epochs=1),
@@ -87,10 +92,10 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Return the held-out rows on which the client's lambda is learned, and the rows for early stopping.
+    """Return the client's held-out examples for learning lambda, and those for early stopping, as row numbers.
 
-    Without ``early_stop``, lambda is learned on all held-out rows. With ``early_stop``, these rows are split at random
-    into two halves, seeded by (seed, client). The first half is at least as large as the second.
+    Without ``early_stop``, all held-out examples are used for learning. With ``early_stop``, they are split at random
+    into two halves, seeded by (seed, client). If their number is odd, the half for learning has one more.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:
@@ -103,7 +108,9 @@ def held_out_rows(config: TransferMatrixSettings, federation: Federation, client
 def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
     sizes = list(map(len, federation.rows("valid")))
     if not any(sizes):
-        raise UserError("lambda is trained on held-out examples, but no client has any. Use 0.2", "partition.valid")
+        raise UserError(
+            "the matrix lambda is trained on held-out examples, but no client has any. Use 0.2", "partition.valid"
+        )
     if config.early_stop and max(sizes) < 2:
         raise UserError(
             "early stopping needs a client with at least two held-out examples. Use false",
@@ -121,7 +128,7 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
 def _plan(
     config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return the training requests of all clients in round 0, and gradient requests at the current lambda later.
+    """Return the training requests of all clients in round 0, and gradient requests at the current lambda afterwards.
 
     Early stopping needs one more round to evaluate the loss of the last lambda.
     """
@@ -185,9 +192,9 @@ def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
 def matrix_gradient(
     federation: PersonalFederation, state: FederatedState, learned: list[tuple[LocalTraining, Trained]]
 ) -> Tensor:
-    """Return the gradient dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i> for K clients, float64 [K, K].
+    """Return the gradient ``dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>`` for K clients, float64 [K, K].
 
-    ``learned``: the gradient requests and their results. The row of a client without a request is 0.
+    ``learned`` holds each gradient request with its result. For a client without a request, row k is 0.
     """
     moved = [(request.start.weights, result.weights) for request, result in learned]
     products = _updates(federation, state).products(moved)
@@ -198,7 +205,10 @@ def matrix_gradient(
 
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
-    """Return each client's model W_k for lambda = ``matrix``, with the running statistics of the client's training."""
+    """Return each client's model W_k for the given ``matrix`` lambda.
+
+    The running statistics are those of the client's model after round 0 of the personalization.
+    """
     return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 

@@ -1,4 +1,5 @@
-"""Representations of examples for runs that train no model: pixels, codes, words, or an encoder's [CLS] output.
+"""Conversion of examples to points, to measure distances between data.
 
-Start in ``encoding.py``, which reads the examples and selects the rows of each client.
+The points are pixels, codes of an autoencoder, word frequencies, or [CLS] outputs of an encoder. Start in
+``encoding.py``.
 """

@@ -1,7 +1,7 @@
-"""Conversion of examples to points, for runs that train no model. Also reads examples and selects each client's rows.
+"""Conversion of images to points, to measure distances between data. For texts, see ``texts.py``.
 
-Images become normalized pixels, or codes of an autoencoder, which is trained once and stored as an artifact. For texts,
-see texts.py.
+The points are normalized pixels, or the codes of an autoencoder. This module also reads the examples and partitions
+them over clients.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from knot_runner.util.files import Facts
 class Described(Protocol):
     """Settings that determine how examples become points.
 
-    ``encoder``: the autoencoder for images; None: pixels. ``features``: the features of texts.
+    Attributes:
+        encoder: The autoencoder for images. With None, pixels are used.
+        features: The features of texts.
     """
 
     encoder: EncoderSettings | None
@@ -49,7 +51,7 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Return the images of the task, or the labeled texts of the task with notes on the text features.
+    """Return the images or the labeled texts of the task. For texts, the field ``notes`` describes the features.
 
     Raises:
         UserError: The examples cannot be read.
@@ -84,8 +86,8 @@ class Space:
 
     Attributes:
         shape: Channels, height and width of an image.
-        mean, std: The normalization of each channel, [C, 1, 1], in units of pixel values 0..1.
-        model: The autoencoder whose codes are the points; None: the points are flattened normalized pixels.
+        mean, std: The normalization of each channel, [C, 1, 1], for pixel values from 0 to 1.
+        model: The autoencoder whose codes are the points. With None, the points are flattened normalized pixels.
     """
 
     shape: tuple[int, int, int]
@@ -94,7 +96,7 @@ class Space:
     model: Autoencoder | None = None
 
     def points(self, images: Images) -> np.ndarray:
-        """Return ``images`` as points [N, d] float64. An autoencoder computes in float32."""
+        """Return the points of ``images``, float64 [N, d]."""
         if self.model is None:
             return self.normalized(images, np.float64).reshape(len(images), -1)
         codes = np.empty((len(images), self.model.code))
@@ -106,7 +108,7 @@ class Space:
         return codes
 
     def images(self, points: np.ndarray) -> np.ndarray:
-        """Decode ``points`` [K, d] to pixels, clipped to 0..1; return float32 [K, C, H, W]."""
+        """Return the images at ``points`` [K, d], float32 [K, C, H, W], with pixels clipped to 0..1."""
         if self.model is None:
             pixels = points.reshape(-1, *self.shape)
         else:
@@ -124,7 +126,7 @@ def feature_space(
 ) -> Space | TextSpace:
     """Return the feature space of a task.
 
-    Images use ``described.encoder`` (see :func:`space`), and texts use ``features``.
+    For images, see :func:`space`. For texts, ``described.features`` defines the space.
     """
     if isinstance(task, TextPool):
         return text_space(context, described.features, task)
@@ -136,9 +138,14 @@ def space(
 ) -> Space:
     """Return the feature space of images: normalized pixels if ``spec`` is None, otherwise codes of an autoencoder.
 
-    The autoencoder is trained on ``train_rows`` of the training images (None: all) for ``spec.epochs`` epochs of Adam
-    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0``, the initial weights are used. All
-    runs with the same data, rows, seed and settings share a trained autoencoder as an artifact.
+    The autoencoder is trained with Adam on the mean squared error of normalized pixels. With ``spec.epochs=0``, it
+    keeps its initial weights. A trained autoencoder is stored for later runs.
+
+    Args:
+        context: The run.
+        spec: Settings of the autoencoder.
+        task: The images.
+        train_rows: The rows of the training images on which the autoencoder is trained. With None, all rows are used.
 
     Raises:
         UserError: All images are equal, or training diverges.

@@ -1,4 +1,4 @@
-"""Texts as points, for distances between data.
+"""Conversion of texts to points, to measure distances between data.
 
 A point is a TF-IDF vector after a truncated SVD, or the model's last hidden state at [CLS].
 """
@@ -37,8 +37,7 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts. A point is (features - ``center``) / ``scale``, a vector of shape [d].
 
-    ``scale`` is the same number for all features, so that the order of distances does not change. It is chosen such
-    that, over the texts used for fitting, the mean variance of a feature is 1, as for normalized pixels.
+    ``scale`` is one number for all features. Averaged over features, the variance on the texts used for fitting is 1.
     """
 
     features: Features
@@ -47,16 +46,16 @@ class TextSpace:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return (d,)."""
+        """Return the shape (d,) of a point."""
         return self.center.shape
 
     def points(self, texts: Examples) -> np.ndarray:
-        """Return ``texts`` as points [N, d] float64. An encoder computes in float32."""
+        """Return the points of ``texts``, float64 [N, d]."""
         return np.asarray((self.features(texts) - self.center) / self.scale)
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Return the space that ``spec`` describes, fitted with the run's seed on the texts that ``spec`` selects.
+    """Return the space that ``spec`` describes, fitted on the texts that ``spec`` selects.
 
     Raises:
         UserError: A setting of ``spec`` does not fit the texts.
@@ -70,6 +69,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
         features = _cls(context, pool)
     points = features(fitted)
     center = points.mean(0)
+    # One scale for all features keeps the order of distances. The mean variance of 1 is that of normalized pixels.
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # also true for NaN
         problem = f"all {len(fitted)} training texts of {called} have equal features, so distances are undefined"
@@ -78,7 +78,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
-    """Return all labeled texts of a task, grouped by ``partition.by``, with a note on the features ``spec``.
+    """Return all labeled texts of a task, grouped by ``partition.by``. The field ``notes`` describes the features.
 
     Raises:
         UserError: The texts cannot be read.
@@ -90,7 +90,7 @@ def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
-    """Return a note on the text features and the texts used to fit them."""
+    """Return a list with a note on the text features and on the texts used for fitting; [] without features."""
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
@@ -130,7 +130,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
     most = min(counted.shape)
     if spec.components > most:
         texts, words = counted.shape
-        limit = f"at most {most} ({called} has {texts} training texts and {words} words)"
+        limit = f"at most {most} (the smaller of {texts} training texts and {words} words of {called})"
         raise UserError(f"expected {limit}, got {spec.components}", "features.components")
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
@@ -139,7 +139,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Return each text, including earlier utterances and the second sentence, for word counts."""
+    """Return each example as one text. It includes earlier utterances and the second sentence, if there are any."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Conversion of a task to a federation of parties whose examples are in the store, for texts and images.
+"""Conversion of a task to a federation. Each data set becomes a party whose examples are in the store.
 
-Start in ``parties.py``, where each data set becomes a party according to its role.
+Start in ``parties.py``.
 """

@@ -1,6 +1,6 @@
-"""The federation of a task: each data set becomes a party according to its role, with its examples in the store.
+"""The federation of a task. Each data set becomes a party, and the role of the data set determines the party's role.
 
-A stage uses at most ``training.STAGE.max_examples`` of a party's training examples. For texts, see texts.py.
+A stage uses at most ``training.STAGE.max_examples`` of a party's training examples. For texts, see ``texts.py``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from knot_runner.pipelines.context import RunContext, as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Return, for each role of a data set, the settings of the stage that trains on data sets with this role."""
+    """Return a dict from the role of a data set to the settings of the stage that trains on this data set."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Return the examples of a split that the run uses, in their order.
+    """Return those examples of a split that the run uses, in their original order.
 
-    For ``train``, these are at most ``max_examples`` of the stage, sampled with the run's seed. With the same seed, a
-    smaller limit selects a subset of the examples that a larger limit selects.
+    For ``train``, at most ``max_examples`` of the stage are used. They are sampled with the run's seed. A smaller limit
+    selects a subset of the examples that a larger limit selects.
     """
     examples = dataset.splits[split]
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
@@ -59,14 +59,14 @@ def party_federation(
     network: Network,
     **more: Any,
 ) -> PartyFederation:
-    """Return the federation of ``task``.
+    """Return the federation of ``task``, with the examples stored by ``save``.
 
-    If the task has no transfer set, the server's examples are used as transfer set.
+    If there is no transfer set, the server's examples are used instead.
 
     Args:
         settings: The run's settings.
         task: The data sets.
-        save: Function of (data set, split, examples) that stores the examples and returns the reference.
+        save: Function of (data set, split, examples) that stores the examples and returns their reference.
         network: The network of every party.
         more: Further fields of the federation.
     """
@@ -93,7 +93,7 @@ def party_federation(
 def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
     """Put every split of every party into the store; return the federation.
 
-    ``bias``: also create random images, on which a model's outputs show its probability bias (KNOT section 5.2).
+    If ``bias`` is given, also store random images to measure the models' probability biases (KNOT section 5.2).
 
     Raises:
         UserError: The images do not fit the models.
@@ -137,7 +137,7 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
-    """Put ``images`` and their normalization statistics into the store."""
+    """Put ``images`` and the mean and standard deviation of ``task`` into the store; return the reference."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"images": images.digest, **stats}))
     tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}

@@ -1,4 +1,4 @@
-"""Conversion of a task's texts to a federation: one vocabulary, encoded texts in the store, and a network per party."""
+"""Conversion of a task's texts to a federation. The texts are encoded with one vocabulary and put into the store."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ MIN_ROWS = 2
 
 
 def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
-    """Encode every split of every data set, unless it is in the store; return the federation.
+    """Encode the texts of every data set and put them into the store; return the federation.
 
-    ``bias``: also create random texts to measure probability biases.
+    If ``bias`` is given, also store random texts to measure the models' probability biases.
 
     Raises:
         UserError: The texts do not fit the vocabulary or the models.
@@ -84,7 +84,10 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
 
 
 def load_tokenizer(context: RunContext, task: PartyTask) -> Tokenizer:
-    """Return the tokenizer that ``model.vocab`` selects: learned on all training texts, from the hub, or local."""
+    """Return the tokenizer that ``model.vocab`` selects.
+
+    It is learned on all training texts, downloaded from the hub, or read from local files.
+    """
     model = as_kind(context.settings.model, ModelSettings)
     if model.vocab == "train":
         return make_tokenizer(learn_vocabulary(_train_texts(task), model.vocab_size))
@@ -102,7 +105,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Return the identity of a pretrained encoder, which is part of the key of artifacts."""
+    """Return a text that identifies the initial weights of an encoder, for the keys of artifacts."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -111,7 +114,7 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
 
 
 def check_weights(network: Network, data_root: Path | None) -> list[str]:
-    """Check that the pretrained encoder fits ``network``, before training; return notes on the encoder.
+    """Check, before training, that the pretrained encoder fits ``network``; return notes on the encoder.
 
     Raises:
         UserError: The encoder does not fit the network.
@@ -125,7 +128,7 @@ def check_weights(network: Network, data_root: Path | None) -> list[str]:
 
 
 def model_files(context: RunContext) -> list[Opened]:
-    """Return the local vocabulary and weight files of a text model, which the result lists with the task's files."""
+    """Return the local vocabulary and weight files of a text model; [] for other models."""
     model = context.settings.model
     data_root = context.data_root
     if not isinstance(model, ModelSettings):
@@ -156,21 +159,21 @@ class TextStore:
 
     @staticmethod
     def of(context: RunContext, task: PartyTask) -> TextStore:
-        """Return the store of texts that uses the tokenizer of the run's model (:func:`load_tokenizer`)."""
+        """Return the store of texts for the tokenizer of the run's model."""
         return TextStore(context, load_tokenizer(context, task))
 
     def put(self, examples: Examples, max_length: int | None = None) -> Ref:
         """Encode ``examples``, store the tokens, and return the reference to the stored tokens.
 
-        Each example has at most ``max_length`` tokens (None: ``task.max_length``).
+        Each example is truncated to ``max_length`` tokens. With None, ``task.max_length`` is used.
         """
         return self._put({"texts": examples.digest}, lambda: examples, max_length)
 
     def put_random(self, bias: BiasSettings) -> Ref:
-        """Encode and store ``bias.texts`` random texts of ``bias.tokens`` word pieces each.
+        """Encode and store ``bias.texts`` random texts of ``bias.tokens`` word pieces each; return the reference.
 
-        Pieces are drawn uniformly, with replacement, from the whole vocabulary, including special and ## pieces, and
-        joined by blanks (KNOT App. D.1).
+        The pieces are drawn uniformly, with replacement, from the whole vocabulary, and joined by blanks (KNOT App.
+        D.1).
         """
         seed = self.context.settings.seed
 
@@ -185,7 +188,7 @@ class TextStore:
         return self._put({"random": [bias.texts, bias.tokens], "seed": seed}, draw)
 
     def read(self, ref: Ref) -> TextData:
-        """Return encoded texts in the format of the engines."""
+        """Return the encoded texts at ``ref`` in the format of the engines."""
         tensors = self.context.store.get(*ref).tensors()
         labels = tensors.pop("labels")
         return TextData(Encoded(**tensors), labels)

@@ -1,8 +1,4 @@
-"""Evaluation of a finished distillation.
-
-It covers predictions on every test set, metrics, features, and probes of text models (sentences that differ in one
-word, KNOT App. D.2). This module also finds the rounds and models of a finished distillation in the store.
-"""
+"""Evaluation of a finished distillation, and access to its rounds and models in the store."""
 
 from __future__ import annotations
 
@@ -41,15 +37,18 @@ Predictions = tuple[np.ndarray, np.ndarray]
 def evaluate(
     context: RunContext, task: PartyTask, federation: PartyFederation, state: StageState, executor: Executor
 ) -> Facts:
-    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the metrics.
+    """Evaluate the models, write files with the predictions into the run's folder, and return the metrics.
 
-    Each key maps metric -> data set -> value, see :func:`measure_all`:
+    Two entries of the returned dict have the form metric -> data set -> value, as in :func:`measure_all`:
 
     - ``metrics``: models after the method; without distillation, each teacher on its own test set
     - ``before``: models before the method, such as the pretrained global model
+
+    Two other entries have the form model -> metric -> value:
+
     - ``teachers``: each teacher on its own test set
-    - ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
-      if that set is a view of images, teachers see the original images
+    - ``baselines``: each teacher on the global model's test set. The model ``ensemble`` is the mean of the teachers'
+      probabilities. If ``method.view`` is set, the teachers still see the original images.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -101,17 +100,18 @@ def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates:
 
 
 def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, Measures]:
-    """Return metric -> data set or ``ALL`` -> value.
+    """Return every metric of all data sets, as a dict metric -> data set -> value.
 
-    For F1 and accuracy, ALL is computed on the pooled examples of all data sets. For the semantic distance (SD), it is
-    the unweighted mean over data sets. These rules were deduced from KNOT's Tables 2 to 4: the mean SD agrees with 24
-    of 24 rows, the pooled accuracy with 8 of 8.
+    The data set ``ALL`` stands for all data sets together. F1 and accuracy are computed on the pooled examples. The
+    semantic distance is the unweighted mean over data sets. The paper does not state these rules, but they agree with
+    KNOT's Tables 2 to 4.
     """
     of_data_sets = _measured(predictions, coordinates)
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
     table = {}
     for metric, value in measure_data_set(probabilities, labels, coordinates).items():
         values = {name: measures[metric] for name, measures in of_data_sets.items() if metric in measures}
+        # The mean distance agrees with 24 of 24 rows of KNOT's tables, and the pooled accuracy with 8 of 8 rows.
         if metrics.METRICS[metric].over == "mean":
             value = float(np.mean(list(values.values())))
         table[metric] = {**values, "ALL": value}
@@ -147,7 +147,7 @@ def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executo
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """Store at most ``per_label`` examples of each label, drawn with ``seed``, for the scatter plots (App. C)."""
+    """Store at most ``per_label`` examples of each label, drawn with ``seed``; return the reference."""
     ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
 
     def drawn() -> tuple[Tensors, Facts]:
@@ -164,7 +164,7 @@ def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> R
 
 
 def write_probe(context: RunContext, task: PartyTask, models: list[TrainedModel], executor: Executor) -> None:
-    """Write the predictions of ``models`` on paired sentences that differ in one word (App. D.2)."""
+    """Write ``probe.json``: the predictions of ``models`` on sentences that differ in one word (KNOT App. D.2)."""
     rows = []
     for probe, spec in context.settings.task.probe.items():
         for template, words in itertools.product(spec["templates"], spec["words"]):
@@ -196,14 +196,17 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """Return the request that computes the model's ``output`` (logits or features) on stored ``examples``."""
+        """Return the request to compute the model's ``output``, logits or features, on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
 def trained_models(
     federation: PartyFederation, state: StageState
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
-    """Return the student, the global model before distillation (if any), and the teachers by party."""
+    """Return the student, the global model before distillation, and a dict from each party to its teacher.
+
+    The second model is None if the method does not pretrain a global model.
+    """
     network = federation.server.network
     student = TrainedModel("student", network, ref_of(state.student))
     before = TrainedModel("before", network, ref_of(state.before)) if state.before else None
@@ -211,7 +214,7 @@ def trained_models(
 
 
 def parties_after(federation: PartyFederation, state: StageState) -> dict[str, TrainedModel]:
-    """Return every party's model after mutual learning, including the server's model; {} for other methods."""
+    """Return a dict from each party, including the server, to its model after mutual learning; {} for other methods."""
     if not state.after:
         return {}
     return _models_of(federation, state.after | {federation.server.name: state.student})
@@ -225,7 +228,7 @@ def _models_of(federation: PartyFederation, weights: dict[str, str]) -> dict[str
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
-    """Return the probabilities for the predicted logits, float32 [N, C]."""
+    """Return the softmax of the predicted logits, float32 [N, C]."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
 
 
@@ -242,7 +245,7 @@ def finished_rounds(context: RunContext, federation: PartyFederation) -> Iterato
     """Yield every round of a finished run, with the artifacts from the store.
 
     Raises:
-        UserError: A stage is not in the store. The message names the first missing stage.
+        UserError: A stage is not in the store.
     """
     config = context.method
     method = METHODS[context.method.algorithm]

@@ -32,7 +32,10 @@ from knot_runner.util.errors import UserError
 
 
 def read_parties(context: RunContext) -> PartyTask:
-    """Read every party's examples: the data sets of a text task, or images divided by ``partition``.
+    """Return the examples of every party.
+
+    If the method has clients, the parties are the data sets of a text task, or images divided by ``partition``.
+    Otherwise, the parties are a student and its teachers, all with the same training examples.
 
     Raises:
         UserError: The examples cannot be read, or the partition is not possible.
@@ -52,7 +55,7 @@ def read_parties(context: RunContext) -> PartyTask:
 def make_federation(context: RunContext, task: PartyTask) -> PartyFederation:
     """Put the examples of ``task`` into the run's store, and return the federation.
 
-    If the method measures probability biases, also create random examples.
+    If the method measures probability biases, random examples are also stored for this measurement.
 
     Raises:
         UserError: The examples do not fit the models.
@@ -73,10 +76,11 @@ def make_federation(context: RunContext, task: PartyTask) -> PartyFederation:
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
     """Return ``federation`` with the networks of the teachers in ``config``.
 
-    The weights of finished runs are put into ``store``.
+    If a teacher is the model of a finished run, put its weights into ``store``.
 
     Raises:
-        UserError: A run's weights do not fit the run's settings.
+        UserError: The weights of a finished run do not fit the settings, or a teacher that has to be trained has
+            pretrained weights.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
@@ -88,7 +92,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
             continue
         network = dataclasses.replace(party.network, spec=spec)
         if network.is_pretrained:
-            problem = f"{spec.name} has weights={spec.weights}; a teacher is trained from scratch"
+            problem = f"{spec.name} has weights={spec.weights}, but is trained from scratch. Use weights=scratch"
             raise UserError(problem, "method.teachers")
         check_network(network, federation.seed)
         teachers.append(dataclasses.replace(party, network=network))
@@ -107,10 +111,13 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raise :class:`UserError` if a finished run's model, used as teacher, does not fit the student of ``task``.
+    """Check that each teacher from a finished run fits the student of ``task``.
 
-    A teacher from another task, or from a run on other data, is rejected, because the teacher's training examples may
-    include test examples of the student.
+    The teacher must have the same task and data as the student. Otherwise, the teacher's training examples may include
+    test examples of the student.
+
+    Raises:
+        UserError: A teacher does not fit the student, or the finished run has changed.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -165,6 +172,8 @@ def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts
     except RuntimeError:  # raised if shapes differ
         fits = False
     if not fits:
-        problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"
+        problem = (
+            f"{folder / MODEL_FILE}: expected one model of kind {network.spec.kind} with {network.classes} classes"
+        )
         raise UserError(problem, key, hint="Use a run with one global model or one student")
     return model.state_dict(), {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0}

@@ -1,4 +1,4 @@
-"""The K x K record: results of every client's model on every client's test examples."""
+"""Results of every client's model on every client's test examples."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from knot_runner.util.files import write_atomic
 
 @dataclass(frozen=True)
 class ClientMatrix:
-    """The K x K record of clients' models.
+    """K x K matrices of results. Entry (k, j) is the result of client k's model on client j's test examples.
 
     Attributes:
-        examples, correct, loss: The number of test examples, the number of correct predictions (both int32), and the
-            summed loss (float64, nats). Each has shape [K, K]: the row is the client of the model, the column the
-            client of the test examples.
+        examples: The number of test examples, int32 [K, K].
+        correct: The number of correct predictions, int32 [K, K].
+        loss: The summed loss in nats, float64 [K, K].
         global_correct: The number of correct predictions of the global model on each client's test examples, shape [K];
             None if the method has no global model.
     """
@@ -39,7 +39,7 @@ class ClientMatrix:
     global_correct: Tensor | None = None
 
     def measures(self, federation: Federation) -> Measures:
-        """Return the metrics computed from the record; see :func:`matrix_measures`."""
+        """Return the metrics computed from the matrices; see :func:`matrix_measures`."""
         return matrix_measures(self.examples, self.correct, self.loss, federation.numbers, self.global_correct)
 
     def save(self, folder: Path) -> None:
@@ -49,10 +49,9 @@ class ClientMatrix:
 
 
 def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
-    """Yield the logits of each client's model on ``tests.rows``, shape [N, C], with few models in memory at a time.
+    """Yield the logits of each client's model on ``tests.rows``, shape [N, C].
 
-    If a model has the same body (all layers except the head) as the first model (FedPer, FedRep), its request states
-    this, so that the engine computes the inputs of the head only once.
+    ``models`` holds pairs of a client and its model. Only a few models are in memory at a time.
     """
     federation = run.federation
 
@@ -67,6 +66,7 @@ def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int
                 network = request.network
                 shared = body
                 name = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in body)).hexdigest()
+            # In FedPer and FedRep, clients share the body. The engine then computes the inputs of the heads only once.
             same = request.network == network and all(map(torch.equal, shared, body))
             yield replace(request, many=True, body=name if same else "")
 
@@ -74,7 +74,7 @@ def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int
 
 
 def deployed_matrix(run: FederatedContext, state: FederatedState) -> ClientMatrix:
-    """Evaluate the models that clients deploy in ``state``."""
+    """Return the results of the models that clients deploy in ``state``, on all clients' test examples."""
     everyone = run.federation.everyone
     tests = TestRows.of(run.federation.rows("test"))
     labels = run.setup.test.labels[tests.rows]

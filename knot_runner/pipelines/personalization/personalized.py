@@ -1,9 +1,7 @@
 """Personalization after the last round of a federated method, and evaluation of all clients' models at every point.
 
 A point is a step of the personalization together with a mixing weight. At each point, one model of every client is
-evaluated. Runs that differ only in personalization share the preceding rounds as an artifact. All models of a point are
-evaluated together, and only the numbers of correct predictions stay in memory. Models that may be deployed are stored
-in files.
+evaluated on the test examples of all clients.
 """
 
 from __future__ import annotations
@@ -51,12 +49,13 @@ MODELS_BYTES = 1 << 31
 
 @dataclass(frozen=True)
 class PersonalModels:
-    """The personalized ``models`` that clients deploy, by client; empty if they would take too much memory.
+    """The personalized models that clients deploy, and their evaluation.
 
     Attributes:
+        models: The models, by client; empty if saving them would take too much memory.
         predictions: The predictions of each client's model on the client's own test examples.
-        measures: The metrics computed from the K x K record.
-        flops: The FLOPs of training the models, None if unknown.
+        measures: The metrics of the models on the test examples of all clients.
+        flops: The FLOPs of training the models; None if unknown.
     """
 
     models: ClientModels
@@ -66,7 +65,10 @@ class PersonalModels:
 
 
 def personalize(run: FederatedContext, state: FederatedState, record: RunRecord) -> PersonalModels:
-    """Run the personalization that follows rounds with the final ``state``; return the models that clients deploy."""
+    """Personalize the clients' models after the last round; return the models that clients deploy.
+
+    ``state``: the state after the last round.
+    """
     context = run.context
     work = _Work(run, state)
     commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
@@ -116,7 +118,7 @@ class _Work:
         return range(0)
 
     def begin(self) -> FederatedState:
-        """Return the state before the first round: an empty record."""
+        """Return the state before the first round."""
         points = len(self.points)
         clients = len(self.federation.clients)
         return self.kind.method.init(self.spec, self.federation) | {
@@ -189,9 +191,9 @@ class _Work:
         return {result.client: ClientModel(models[result.client].weights, result.buffers) for result in trained}
 
     def result(self, state: FederatedState, flops: int | None) -> tuple[PersonalModels, Facts]:
-        """Summarize the record and write it into the run's folder; return the deployed models and the facts.
+        """Write the results of all points into the run's folder; return the deployed models and a summary.
 
-        ``flops``: the FLOPs of all training, None if unknown.
+        ``flops``: the FLOPs of training the models; None if unknown.
         """
         federation = self.federation
         before = self.start

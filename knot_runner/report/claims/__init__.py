@@ -1,1 +1,1 @@
-"""Statistical tests of a paper's claims: pairing of runs, estimation of effects, and verdicts."""
+"""Statistical tests of the claims in papers: pairing of runs, estimation of effects, and verdicts."""

@@ -1,4 +1,4 @@
-"""Evidence for a claim: the effect of each seed, the effects on resampled test items, and why values are missing."""
+"""Evidence for claims: the estimated effect, the number of seeds, and notes on missing values."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ class Evidence:
     """Evidence for one claim.
 
     Attributes:
+        estimate: The estimate of the effect; None if no effect can be computed.
         runs: The number of runs that the claim uses, finished or not.
-        seeds: The number of complete seeds, counted from seed 0.
-        look: The last interim analysis for which enough seeds are complete. The estimate uses the seeds of this
-            analysis, or all available seeds if ``look`` is None.
-        bounds: The numbers of effects that are known only as a bound, because a run did not reach its target accuracy.
-            Key 1 counts lower bounds, and key -1 counts upper bounds.
-        one_sided: Whether runs diverged in only one of the two compared groups.
-        refused: Whether the runs hold out different shares of the training examples without a stated reason.
+        seeds: The largest n such that all runs of the seeds 0 to n - 1 are usable.
+        look: The last interim analysis for which there are enough seeds. The estimate uses only the seeds of this
+            analysis, or all seeds if ``look`` is None.
+        notes: Notes for the user, for example on effects that are left out.
+        bounds: How many effects are only bounds, because a run did not reach its target accuracy. The key 1 stands for
+            lower bounds, and -1 for upper bounds.
+        one_sided: Whether there is an effect for which only some of the runs diverged.
+        basis: The sources of variation that the interval covers.
+        refused: Whether the runs cannot be compared, because they hold out different fractions of the training examples
+            and the preset states no reason for this.
     """
 
     estimate: EffectEstimate | None
@@ -51,10 +55,15 @@ class Evidence:
 
 
 def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> list[Evidence]:
-    """Collect the evidence for each of ``claims``.
+    """Return the evidence for each claim.
+
+    Args:
+        claims: The claims of a preset.
+        runs: The runs of the preset, finished or not.
+        settings: The preset's settings of claims.
 
     Raises:
-        UserError: The runs cannot decide a claim.
+        UserError: A claim does not fit the runs.
     """
     rounds = rounds_of(runs, settings.target) if settings.needs_target else None
     by_claim = []
@@ -87,7 +96,7 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
     if whys:
         return replace(effect, why=min(whys, key=lambda why: why == NOT_RUN))
     if len(bounds) > 1:
-        return replace(effect, why="target not reached on either side")
+        return replace(effect, why="target not reached on either side of the comparison")
     if claim.logs:
         if min(values) <= 0:
             return replace(effect, why="the ratio is undefined, since a value is 0")
@@ -124,7 +133,7 @@ def _evidence(
     unlike = unlike_line(claim, effects)
     if unlike and not settings.unlike:
         line = f"the runs hold out different shares of the training examples: {unlike}"
-        return replace(evidence, notes=[f"{line}, or allow it with report.unlike=REASON"], refused=True)
+        return replace(evidence, notes=[f"{line}, or report.unlike=REASON to allow this"], refused=True)
     if unlike:
         notes.append(f"{unlike.partition(';')[0]}: {settings.unlike}")
     if not cells:
@@ -136,14 +145,14 @@ def _evidence(
             sides.append(f"{word} this value in {bounds[sign]} of {len(cells)} pairs of runs")
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
-        counts = f"target not reached on one side, counted as if reached {moment}"
+        counts = f"a run that did not reach the target counts as if it reached the target {moment}"
         notes.append(f"{counts}; the true effect is {', '.join(sides)}")
     if look is None:
         notes.append(f"no verdict before all runs of seeds 0 to {settings.seeds - 1} are finished")
     elif rest := len(complete) - look.seeds:
         notes.append(
             f"the verdict uses seeds 0 to {look.seeds - 1}; "
-            f"the other {rest} count once seeds 0 to {2 * look.seeds - 1} are finished"
+            f"the other finished seeds ({rest}) count once seeds 0 to {2 * look.seeds - 1} are finished"
         )
     # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)

@@ -1,12 +1,11 @@
-"""Metrics of a run on resampled test items, from its stored predictions.
+"""Metrics of runs on bootstrap resamples of the test examples, from stored predictions.
 
-A metric is computed from sums over the items of a resample (``of_sums`` of its entry in ``metrics.py``).
+Each data set is resampled separately. All runs with the same test labels in the same order use the same resamples.
 
-All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
-pair and for all seeds. Data sets are resampled separately. Accuracy over clients is different, because predictions are
-not stored in the clients' order. Instead, the number of a client's correct answers is drawn from a binomial
-distribution with the client's accuracy, which is equivalent to resampling the client's images. Each run draws
-independently, so a pair's interval does not benefit from the test images that both runs share.
+The accuracy over clients is resampled differently, because the predictions are not stored in the order of the clients.
+For each client, the number of correct predictions is drawn from a binomial distribution with the client's accuracy as
+success probability. This is equivalent to resampling the client's test examples. However, each run draws independently,
+so that a paired comparison of two runs is not more precise than an unpaired one.
 """
 
 from __future__ import annotations
@@ -51,9 +50,11 @@ Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the values of the measures ``wanted`` on resamples, and the reason for each measure without values.
+    """Return the wanted measures on all resamples, and the reasons why some measures cannot be resampled.
 
-    ``runs`` maps run ids to finished runs, whose :data:`RECORDS` must not be damaged.
+    Args:
+        wanted: The measures to compute.
+        runs: A dict from run id to finished run. The files :data:`RECORDS` of the runs must be undamaged.
     """
     bank: Bank = {}
     problems: Problems = {}

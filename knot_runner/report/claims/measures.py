@@ -1,6 +1,7 @@
-"""Measures that claims compare, read from the records of one run.
+"""Measures that claims compare, read from the records of single runs.
 
-Measures include metrics, and the cost of reaching a target accuracy: rounds, bytes or virtual time.
+A measure is a metric, another number in a result, or the cost of reaching a target accuracy. The cost is counted in
+rounds, bytes or virtual time.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ class ClaimMeasure:
     """A measure that claims can compare.
 
     Attributes:
-        key: The key of the measure in ``metrics`` of ``result.json``, or "".
-        items: Whether the measure can be recomputed from stored predictions, so that test examples can be resampled.
+        unit: The unit in which effects are displayed.
+        digits: The number of decimals of a displayed effect.
+        scale: The factor that converts a stored value to ``unit``.
+        key: The key of the measure in ``metrics`` of ``result.json``; "" if the measure is not a metric.
+        items: Whether the measure can be computed on resampled test examples.
         tested: Whether the measure is computed on test examples.
-        top: The largest possible value of the measure in ``unit``.
-        scale: The factor from stored values to ``unit``.
-        read: A function that returns the measure of a finished run, or the reason (text) why the measure is missing.
-            The function returns None if the measure does not exist for that kind of run.
+        top: The largest possible value of the measure in ``unit``; None if there is no limit.
+        read: A function that returns the measure of a finished run. If the value is missing, the function returns the
+            reason as text. If runs of this kind never have the measure, the function returns None.
     """
 
     unit: str
@@ -83,13 +86,13 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """Return the measure of ``claim``.
+    """Return the measure with the name ``claim.measure``.
 
-    ``claim.measure`` is the name of a metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` for the key ``a.b`` of
-    ``result.json``.
+    This is the name of a metric, a name in :data:`CLAIM_MEASURES`, or ``result.a.b`` for the number at the key ``a.b``
+    in ``result.json``.
 
     Raises:
-        UserError: The measure is unknown.
+        UserError: The measure is unknown, or does not fit the claim.
     """
     name = claim.measure
     if name.startswith(RESULT):
@@ -102,11 +105,13 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
     if claim.over is not None and (name not in over_clients or claim.over not in OVER):
         both = f"over={claim.over} and measure={name} cannot be combined"
-        fix = f"Use one of {', '.join(OVER)} with measure={' or '.join(over_clients)}"
+        fix = f"Remove 'over', or use measure={' or '.join(over_clients)}. Values of 'over': {', '.join(OVER)}"
         raise UserError(f"claim {claim.text!r}: {both}", hint=fix)
     computed = computed_metrics()
     if claim.against == BEFORE and name not in computed:
-        raise UserError(f"claim {claim.text!r}: before distillation, only these are measured: {', '.join(computed)}")
+        raise UserError(
+            f"claim {claim.text!r}: before distillation, only these measures are recorded: {', '.join(computed)}"
+        )
     if name in CLAIM_MEASURES:
         return CLAIM_MEASURES[name]
     key = STORED.get(name, name)
@@ -116,10 +121,16 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """Return the claim's measure of ``run`` in the stored unit (a fraction for accuracy).
+    """Return the value of a claim's measure for one run, as stored. An accuracy is stored as a fraction.
+
+    Args:
+        claim: The claim.
+        run: The run, finished or not.
+        side: "after" for the model after distillation, "before" for the model before distillation.
+        rounds: Learning curves and target accuracies, for the cost of reaching a target.
 
     Raises:
-        UserError: The measure does not exist for this kind of run.
+        UserError: Runs of this kind do not have the measure.
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
@@ -154,16 +165,19 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 def _unmeasured(claim: Claim) -> UserError:
     over = f" with over={claim.over}" if claim.over else ""
-    return UserError(f"claim {claim.text!r}: the runs do not record the measure {claim.measure}{over}")
+    return UserError(f"claim {claim.text!r}: the runs do not record the measure {claim.measure!r}{over}")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The number read from one run, or the reason (``why``) for a missing number.
+    """A number read from a run, or the reason why the number is missing.
 
     Attributes:
-        bound: Whether the number is a lower bound because the target was not reached.
-        lost: Whether a record or the target is missing. The run's seed then does not count as complete.
+        value: The number, or None.
+        why: The reason why the number is missing.
+        bound: Whether the number is only a lower bound, because the run did not reach the target accuracy.
+        lost: Whether a record is missing or damaged, or the target accuracy is unknown. The run's seed then counts as
+            incomplete.
     """
 
     value: float | None
@@ -174,18 +188,21 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Learning curve and target accuracy of each run, by run id, to measure the cost of reaching the target.
+    """Learning curves and target accuracies of runs.
 
     Attributes:
-        curves: The learning curves of finished runs.
-        goals: The accuracy to reach, or the reason (text) why no target is known.
+        curves: A dict from run id to learning curve, for finished runs.
+        goals: A dict from run id to the target accuracy, or to a text with the reason why no target is known.
     """
 
     curves: Mapping[str, LearningCurve]
     goals: Mapping[str, float | str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return the rounds, bytes or virtual seconds that ``run`` needs to reach its target."""
+        """Return the cost until ``run`` reaches its target accuracy.
+
+        ``measure`` is the kind of cost, as in :meth:`LearningCurve.cost`.
+        """
         goal = self.goals[run.run_id]
         if isinstance(goal, str):
             return Reading(None, goal, lost=True)
@@ -198,12 +215,14 @@ class TargetRounds:
 
 
 def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
-    """Return the learning curves of the federated ``runs``, and the accuracy that ``report_target`` sets for each run.
+    """Return the learning curves of the federated runs, and the target accuracy of each run.
 
-    The logs of the runs must be undamaged.
+    Args:
+        runs: The runs, finished or not. The files ``rounds.jsonl`` must be undamaged.
+        report_target: The preset's ``report.target``: an accuracy, or the name of a rule in :data:`TARGETS`.
 
     Raises:
-        UserError: ``report.target`` is invalid.
+        UserError: ``report_target`` is invalid.
     """
     target = check_target(report_target)
     _, curves = with_learning_curves([run for run in finished(runs.runs.run) if run.result.kind == "federated"])
@@ -221,9 +240,9 @@ class LearningCurve:
     """Learning curve of a finished run.
 
     Attributes:
-        rows: The log rows of evaluated rounds.
-        rounds: The number of rounds.
-        sent: The bytes sent in each round, summed over the server and all clients.
+        rows: The rows of ``rounds.jsonl`` for the rounds with an evaluation.
+        rounds: The total number of rounds.
+        sent: The bytes sent in each round, by the server and all clients together.
     """
 
     rows: Sequence[LogRow]
@@ -232,23 +251,24 @@ class LearningCurve:
 
     @property
     def best(self) -> float:
-        """Return the highest accuracy of any round."""
+        """Return the highest accuracy of all evaluated rounds."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
-        """Return the number of rounds, or the virtual seconds, until the accuracy reaches ``target``.
+        """Return the number of rounds until the accuracy reaches ``target``; None if it never does.
 
-        Return None if the accuracy never reaches ``target``.
+        With ``axis="clock"``, return virtual seconds instead of rounds.
         """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def cost(self, target: float, measure: str) -> Reading:
-        """Return the cost until the accuracy reaches ``target``, or a lower bound if the target is not reached.
+        """Return the cost until the accuracy reaches ``target``. If the target is not reached, return a lower bound.
 
-        - ``rounds``: the number of rounds. If the target is not reached, the lower bound is one more than the run's
-          number of rounds.
-        - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. If the target is not reached, the
-          lower bound is the sum over all rounds, plus the bytes of the run's cheapest round.
+        ``measure`` is one of:
+
+        - ``rounds``: number of rounds. The lower bound is one more than the run's number of rounds.
+        - ``bytes``: megabytes (10^6 bytes) that the server and the clients sent until the target was reached. The lower
+          bound is the total over all rounds, plus the smallest number of bytes in a round.
         - ``time``: virtual seconds. The lower bound is the duration of the whole run.
         """
         axis: Literal["round", "clock"] = "round"
@@ -264,9 +284,9 @@ class LearningCurve:
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return ``runs``, and the learning curves of the finished runs by run id.
+    """Return the runs, and the learning curves of the finished runs as a dict by run id.
 
-    Runs with a damaged ``rounds.jsonl`` are marked as damaged.
+    In the returned list, a run with a damaged ``rounds.jsonl`` has the status "damaged".
     """
     read = [with_files(run, [ROUNDS_FILE]) for run in runs]
     curves = {}
@@ -285,7 +305,11 @@ TARGETS: Table[Callable[[RunSet, Mapping[str, LearningCurve]], dict[str, float |
 
 
 def check_target(value: Any) -> float | str:
-    """Return ``report.target`` of a preset. Raises :class:`UserError` if it is neither an accuracy nor in TARGETS."""
+    """Return ``value`` if it is a valid ``report.target`` of a preset.
+
+    Raises:
+        UserError: ``value`` is neither an accuracy in (0, 1] nor the name of a rule in :data:`TARGETS`.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
     if isinstance(value, str) and value in TARGETS:

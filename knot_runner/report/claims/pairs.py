@@ -1,7 +1,7 @@
 """Selection of the runs that decide a claim, for each seed.
 
-A claim compares pairs of runs that differ only in the settings of the claim, or runs at each value of a numeric
-setting.
+Most claims compare pairs of runs that differ only in the settings that the claim varies. A claim on a trend compares
+runs with different values of a numeric setting.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CellPlace = tuple[float, ...]
 class EffectPart:
     """One summand of an effect: ``weight`` times the measure of ``run``.
 
-    ``side`` selects the model before or after the distillation.
+    ``side`` selects the model after or before distillation.
     """
 
     weight: float
@@ -42,10 +42,13 @@ class EffectPart:
 
 @dataclass(frozen=True)
 class Want:
-    """A requested measure of a run.
+    """A request for a measure of one run on resampled test examples.
 
-    If ``over`` is None, the measure is a metric of the predictions on the data set ``on`` (ALL: all data sets).
-    Otherwise, the measure is an accuracy over clients, averaged in the way that ``over`` names.
+    Attributes:
+        side: Whether the model after or before distillation is measured.
+        measure: The name of the metric.
+        on: The data set whose predictions are used; ALL stands for all data sets.
+        over: How the accuracy is averaged over clients; None for a metric that is not averaged over clients.
     """
 
     run_id: str
@@ -57,15 +60,17 @@ class Want:
 
 @dataclass(frozen=True)
 class Effect:
-    """One effect at one ``seed``: the sum of its ``parts``.
+    """An effect for one seed: a weighted sum of the measures of runs.
 
     Attributes:
-        cell: Numbers that identify the combination of settings that the runs have in common.
-        value: The effect computed from the records of the runs, or None.
+        cell: Numbers that identify the settings that all runs of the effect have in common.
+        parts: The summands.
+        value: The value of the effect, or None.
         why: The reason for a missing value.
-        wants: The measure of each part, for resampling of test items; () for a measure that cannot be resampled.
+        wants: For each part, the request for its measure on resampled test examples; () if the measure cannot be
+            resampled.
         bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
-        lost: Whether a record of the runs is missing or damaged.
+        lost: Whether a record of a run is missing or damaged, or the target accuracy is unknown.
     """
 
     cell: CellPlace
@@ -84,15 +89,16 @@ class Effect:
 
     @property
     def one_sided(self) -> bool:
-        """Whether some runs of the effect diverged and others are done."""
+        """Return whether some runs of the effect diverged and others are done."""
         return {"diverged", "done"} <= {run.status for run in self.runs}
 
 
 def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
-    """Yield the effects that decide ``claim``, whether or not their ``runs`` are finished.
+    """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
 
     Raises:
-        UserError: Two different runs with the same seed match ``of``, or two such runs match ``against``.
+        UserError: The claim's ``of`` or ``against`` matches several runs where one is expected, or ``trend`` is not a
+            setting with positive numbers.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -115,9 +121,9 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Return a line on the held-out shares in which the runs of an effect differ; "" if no shares differ.
+    """Return a text on the first effect whose runs hold out different fractions of the training examples.
 
-    The line describes the first such effect. Shares that the claim itself varies are ignored.
+    The text is "" if there is no such effect. Fractions that the claim itself varies are ignored.
     """
     for effect in effects:
         if line := unlike_shares([run.config for run in effect.runs], claim.touched):
@@ -163,7 +169,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: 'of' or 'against' matches two runs with equal seeds. Add {unlike} to select one"
+                f"claim {claim.text!r}: two runs with equal seeds match 'of' or 'against'. Add {unlike} to this key"
             )
     return by_place
 

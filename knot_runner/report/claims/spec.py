@@ -1,4 +1,4 @@
-"""Claims as data: the ``report.claims`` of a preset, checked key by key."""
+"""Claims as data: the settings under ``report.claims`` of a preset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 SEEDS = 3
 MAX_PLANNED = 1000
 IN_RANGE = Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")
-A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence with the reason")
+A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence that says why the held-out shares differ")
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of the cost to reach a target. Effects on these measures are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
@@ -25,22 +25,33 @@ TARGET_MEASURES = ("rounds", "bytes", "time")
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's claim and the comparison that decides it.
+    """A claim in a paper, and the comparison of runs that decides the claim.
+
+    The attributes ``of`` and ``against`` select two groups of runs. The effect is the measure of the first group minus
+    the measure of the second group. If :attr:`logs` is true, the effect is a ratio instead. Without ``against`` and
+    ``trend``, the effect is the measure of the first group.
 
     Attributes:
-        of, against: Settings of the two groups of runs. The effect is the measure of ``of`` minus the measure of
-            ``against``.
-        measure: The compared measure; see ``measures.py``.
-        expect: The claimed sign of the effect, ``higher`` or ``lower``; or ``{ratio: r}``, which claims that the
-            measure of ``against`` is at least r times the measure of ``of``. A claim without ``against`` has
-            ``{above: x}`` or ``{below: x}``. A claim with ``trend`` has ``rises`` or ``falls``.
+        text: The claim in words.
+        source: The place in the paper.
+        measure: The name of the compared measure, see :func:`measure_of`.
+        expect: The claimed effect, in one of these forms:
+
+            - ``higher`` or ``lower``: the measure is higher or lower in the first group than in the second
+            - ``{ratio: r}``: the measure of the second group is at least r times that of the first group
+            - ``{above: x}`` or ``{below: x}``, without ``against``: the measure is above or below x
+            - ``rises`` or ``falls``, with ``trend``: the measure rises or falls as the setting increases
+
+        of, against: The settings that select the two groups. With ``against="before"``, the second group consists of
+            the runs of the first group before distillation.
+        where: The settings that all compared runs must have, by dotted key. If the value is a list, each of its entries
+            is accepted. The key ``arm`` selects an arm of the preset.
+        dataset: The data set on which the measure is computed. ALL stands for all data sets.
+        over: How an accuracy is averaged over clients: ``weighted``, ``unweighted`` or ``clusters``. None for other
+            measures.
+        trend: A numeric setting. The effect is the change of the measure per doubling of this setting.
         by: The size that the effect must exceed, in the unit of the measure.
-        trend: The numeric setting with which the measure rises or falls. The effect is the change per doubling.
-        where: Settings that all compared runs must have, by dotted key. ``arm`` is the preset's arm. A list accepts any
-            of the listed values.
-        dataset: The data set of the measure, or ALL.
-        over: How the accuracy is averaged over clients.
-        paper: The paper's effect, in the same unit.
+        paper: The effect in the paper, in the same unit.
     """
 
     text: str
@@ -80,12 +91,12 @@ class Claim:
         require(
             (word in ("rises", "falls")) == bool(self.trend),
             "expect",
-            f"expected 'rises' or 'falls' if and only if 'trend' is set, got {word!r}",
+            f"with 'trend', expected 'rises' or 'falls', got {word!r}" if self.trend else f"{word!r} requires 'trend'",
         )
         require(
             (word in ("above", "below")) == (alone and not self.trend),
             "expect",
-            f"expected 'above' or 'below' if and only if 'against' is not set, got {word!r}",
+            f"{word!r} {'requires' if alone else 'cannot be combined with'} 'against'",
         )
         require(alone or not self.trend, "trend", "cannot be combined with 'against'. Remove one of the two")
         require(
@@ -96,24 +107,29 @@ class Claim:
 
     @property
     def logs(self) -> bool:
-        """Return whether effects are ratios: the measure is the cost of reaching a target, or ``expect`` is a ratio."""
+        """Return whether effects are ratios.
+
+        Effects are ratios if ``expect`` is a ratio, or if the measure is the cost of reaching a target accuracy.
+        """
         return self.measure in TARGET_MEASURES or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property
     def touched(self) -> frozenset[str]:
-        """Return the settings in which ``of`` and ``against`` differ."""
+        """Return the keys of the settings that the claim varies: those in ``of`` and ``against``, and ``trend``."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset(filter(None, (*self.of, *other, self.trend)))
 
 
 @dataclass(frozen=True)
 class ClaimSettings:
-    """The keys of a preset's ``report:`` that determine the verdicts on its claims.
+    """The keys of a preset's section ``report:`` that concern claims.
 
     Attributes:
+        claims: The claims of the preset.
         seeds: The planned number of seeds.
         target: The accuracy to reach, or the name of a rule in ``measures.TARGETS``.
-        unlike: The reason why the runs hold out different shares of the training examples.
+        unlike: The reason why compared runs may hold out different fractions of the training examples. Without a
+            reason, claims on such runs are refused.
     """
 
     claims: list[Claim] | None = None
@@ -123,18 +139,26 @@ class ClaimSettings:
 
     @property
     def needs_target(self) -> bool:
-        """Return whether a claim measures the cost of reaching the target."""
+        """Return whether at least one claim measures the cost of reaching the target accuracy."""
         return any(claim.measure in TARGET_MEASURES for claim in self.claims or ())
 
 
 def claim_settings(spec: Config) -> ClaimSettings:
-    """Return the settings of a preset's claims. Raises :class:`UserError` naming the key."""
+    """Return the settings of a preset's claims from ``spec``, the preset's section ``report:``.
+
+    Raises:
+        UserError: A value is invalid. The message names the key.
+    """
     others = spec.keys() - ClaimSettings.__dataclass_fields__.keys()
     return build(ClaimSettings, without(spec, *others), "report")
 
 
 def check_settings(claims: Sequence[Claim], known: Collection[str]) -> None:
-    """Raise :class:`UserError` for a setting that is not ``known``, suggesting the nearest one."""
+    """Check that claims contain only known settings. ``known`` holds the dotted keys of all known settings.
+
+    Raises:
+        UserError: A setting is unknown. The message suggests the nearest known setting.
+    """
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known:

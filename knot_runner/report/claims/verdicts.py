@@ -1,14 +1,13 @@
-"""Verdicts on a preset's claims from its records: holds, does not hold, or undecided.
+"""Verdicts on a preset's claims: holds, does not hold, or undecided.
 
-``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). The p-value is
-divided by the share of the type-I error (5%) that the interim analysis at this number of seeds may spend. Holm's method
-then corrects for the number of claims. Together, the two corrections keep the rate of false verdicts over all claims
-within 5%, even if seeds are added repeatedly. No other rule decides a claim: tables and figures only show estimates and
-intervals.
+:func:`judge` estimates each effect and its interval from pairs of runs (see ``statistics/effects.py``). Two corrections
+keep the rate of false verdicts over all claims within 5%, even if seeds are added repeatedly:
 
-Effects are ratios if the measure is the cost of reaching a target accuracy, or if the claim states a ratio. Ratios are
-averaged geometrically. Exchanging the compared groups therefore only inverts the mean, and a single seed with a very
-large ratio does not dominate the mean.
+- The p-value is divided by the fraction of the 5% that the present interim analysis may spend.
+- Holm's method corrects the p-values for the number of claims.
+
+Effects are ratios if the claim states a ratio, or if the measure is the cost of reaching a target accuracy. The mean of
+ratios is the geometric mean.
 """
 
 from __future__ import annotations
@@ -38,23 +37,24 @@ class Verdict:
 
     Attributes:
         effect: The effect in ``unit``, printed with ``digits`` decimals; None if missing.
-        low, high: The 95% interval of the effect.
+        low, high: The ends of the 95% interval of the effect.
         ratio: Whether the effect is a ratio.
-        signed: Whether the effect is a difference, printed with its sign.
-        claimed: The range of the effect that the claim states, as text, such as ``> 0.5``.
+        signed: Whether the effect is a difference, which is printed with its sign.
+        claimed: The claimed range of the effect as text, such as ``> 0.5``.
         paper: The effect in the paper.
         seeds: The number of seeds from which the effect is computed.
         more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power. 101 means that
             more than 100 seeds are needed, or that no number of seeds suffices. None means that the number is unknown,
             or that the claim is already decided.
         planned: The preset's planned number of seeds.
-        look: The number of seeds at the last interim analysis, which gives the verdict; 0 before the first analysis.
-        share: The share of the allowed type-I error (5%) that this interim analysis may spend; None before the first
+        look: The number of seeds in the interim analysis that gives the verdict; 0 before the first analysis.
+        share: The fraction of the allowed type-I error (5%) that this interim analysis may spend; None before the first
             analysis.
-        p: The unadjusted p-value.
+        p: The p-value without correction.
         adjusted: The p-value, corrected for interim analyses and for the number of claims.
+        basis: The sources of variation that the interval covers.
         over: How the accuracy is averaged over clients.
-        runs: The number of runs that the claim uses, finished or not; 0 if the command requests none of these runs.
+        runs: The number of runs that the claim uses, finished or not; 0 if none of these runs was requested.
     """
 
     text: str
@@ -85,11 +85,13 @@ class Verdict:
 def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]:
     """Return the verdict on each claim of a preset.
 
-    ``spec`` is the preset's ``report``, and ``command`` is the command that runs the preset.
+    Args:
+        jobs: The jobs of the preset, finished or not.
+        spec: The preset's section ``report:``.
+        command: The command that runs the preset, for messages.
 
     Raises:
-        UserError: A claim is invalid: it has an unknown key, setting or measure, or its runs cannot be
-            distinguished.
+        UserError: A claim has an unknown key, setting or measure, or matches several runs with the same seed.
     """
     settings = claim_settings(spec)
     claims = settings.claims or []
@@ -114,10 +116,10 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return a claim's threshold, and the side on which the effect must lie: 1 for above, -1 for below.
+    """Return the threshold of a claim, and 1 if the effect must be above the threshold or -1 if it must be below.
 
-    The threshold is in the unit of stored values (a fraction for accuracy). If effects are ratios, the threshold is the
-    logarithm of a ratio.
+    The threshold has the unit of stored values, such as a fraction for accuracy. If the effect is a ratio, the
+    threshold is the logarithm of a ratio.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):
@@ -191,7 +193,7 @@ def _decide(
     if adjusted >= ALPHA:
         return "undecided", ""
     if evidence.one_sided:
-        return "undecided", "some runs diverged on only one side"
+        return "undecided", "in some pairs, only one of the two runs diverged"
     if evidence.bounds.get(-side if gap > 0 else side):
         return "undecided", "the true effect may exceed the bound, since some targets were not reached"
     return ("holds" if gap > 0 else "does not hold"), ""

@@ -33,24 +33,27 @@ TERMINAL_COLUMNS = (
     TerminalColumn("verdict", no_wrap=True),
 )
 HOW_TO_READ = (
-    "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "
-    f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
+    "Each effect compares runs that are otherwise equal, and is a mean over seeds. Intervals are 95% intervals for "
+    f"each claim separately: Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same "
+    "resamples for all compared runs."
 )
 #: Basis of an interval that does not cover the variation over test items -> description of the interval.
 OVER_SEEDS = {
-    "seeds": "Over seeds only",
-    "seeds, not the test items that they share": "Over seeds only, for these test items: other items would move all "
-    "seeds at once, which the interval does not count",
+    "seeds": "Intervals over seeds only",
+    "seeds, not the test items that they share": "Intervals over seeds only, without the variation over test items, "
+    "which all seeds share",
 }
 
 
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Return the effect, the interval, the paper's effect, and the number of additional seeds as texts.
+    """Return four texts on a verdict: the effect, its interval, the paper's effect, and the number of additional seeds.
 
-    The effect has the form ``+2.18 points``, or "-" if it is missing, and the interval ``[+1.96, +2.40]``. With two
-    seeds, an interval that contains "no effect" (0 for a difference, 1 for a ratio) is uninformative, and a note
-    replaces the interval. The number of additional seeds that would decide the claim is approximate: ``4`` or ``more
-    than 100``. Other missing values are "".
+    - The effect has the form ``+2.18 points``. A missing effect is "-".
+    - The interval has the form ``[+1.96, +2.40]``. With two seeds, a note replaces an interval that includes a
+      difference of 0 or a ratio of 1.
+    - The approximate number of additional seeds that would decide the claim has the form ``4`` or ``more than 100``.
+
+    Other missing values are "".
     """
     texts = []
     for value in (verdict.effect, verdict.low, verdict.high, verdict.paper):
@@ -71,10 +74,7 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield footnotes to ``verdicts``. Claims are numbered from 1.
-
-    Verdicts with the same note share a line. The last line lists the claims for which the command requests no runs.
-    """
+    """Yield the footnotes of a list of verdicts. In the footnotes, claims are numbered from 1."""
     judged = []
     by_basis: defaultdict[str, list[int]] = defaultdict(list)
     by_note = defaultdict(list)
@@ -93,17 +93,19 @@ def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield "Accuracy over clients: each client's examples are resampled separately for the runs of a pair."
     if any(verdict.ratio for verdict in judged):
         yield (
-            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's are as printed."
+            "Ratios are geometric means. Numbers of rounds count the rounds trained until the target is met; those of "
+            "the paper are as printed."
         )
     if judged:
         planned = judged[0].planned
         yield (
             f"Verdicts use the first {planned}, {2 * planned}, {4 * planned}, ... seeds (from 0; the preset plans "
-            f"{planned}). The analyses share an error probability of {ALPHA:.0%} in parts of 2/3, 2/9, 2/27, ...; a "
-            f"verdict needs p below the part of its analysis after Holm's correction over the {len(asked(verdicts))} "
-            "claims of this command. Adding seeds therefore does not raise the probability of a false verdict."
+            f"{planned}), one analysis for each of these numbers. The analyses share an error probability of "
+            f"{ALPHA:.0%}, in parts of 2/3, 2/9, 2/27, ... A verdict needs a p-value below the part of its analysis, "
+            f"after Holm's correction over the {len(asked(verdicts))} claims of this command. "
+            "Adding seeds therefore does not raise the probability of a false verdict."
         )
-        yield f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured."
+        yield f"More seeds: estimated for {POWER:.0%} power, if the true effect and spread are as measured."
     for note, numbers in by_note.items():
         yield f"{_claims(numbers)}: {note}."
     unasked = len(verdicts) - len(asked(verdicts))
@@ -117,7 +119,10 @@ def _claims(numbers: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """Return a table with footnotes, at most 80 columns wide, of the claims whose runs the command requests."""
+    """Return verdicts as a table for the terminal, with footnotes.
+
+    Claims on runs that were not requested are left out.
+    """
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -136,7 +141,10 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
 
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
-    """Return GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
+    """Return verdicts as GitHub Markdown: a table, and the footnotes as a list.
+
+    Claims on runs that were not requested are left out.
+    """
     rows = []
     for i, verdict in asked(verdicts):
         effect, interval, paper, more = verdict_texts(verdict)
@@ -149,21 +157,30 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return CSV with one line per claim and a column per field of :class:`Verdict`, also for claims without runs.
+    """Return verdicts as CSV with one line per claim, including claims on runs that were not requested.
 
-    Missing numbers are empty.
+    The columns are the number of the claim and the fields of :class:`Verdict`. Missing values are empty.
     """
     rows = [(i, *vars(verdict).values()) for i, verdict in enumerate(verdicts, 1)]
     return csv_text(["claim", *Verdict.__dataclass_fields__], rows)
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return pairs (number of the claim, counted from 1; verdict) for the claims whose runs the command requests."""
+    """Return the number and the verdict of each claim whose runs were requested.
+
+    Claims are numbered from 1 in the order of ``verdicts``.
+    """
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
-    """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
+    """Write verdicts as Markdown, CSV and JSON into ``folder``; return the paths of the files.
+
+    ``name`` is the name of the files without suffix.
+
+    Raises:
+        UserError: ``name`` is not a valid file name, or a file cannot be written.
+    """
     whole = {"title": title, "claims": list(map(dataclasses.asdict, verdicts)), "notes": list(footnotes(verdicts))}
     texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}
     return write_forms(texts, folder, name)

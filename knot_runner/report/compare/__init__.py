@@ -1,1 +1,1 @@
-"""``knot-runner compare``: a comparison of any runs."""
+"""The command ``knot-runner compare``, which compares any runs."""

@@ -1,7 +1,7 @@
-"""``knot-runner compare``: compares any runs from their records only, without a preset.
+"""The command ``knot-runner compare``, which compares any runs without a preset.
 
-The result is a table with one row per group of runs. With ``--best``, a row shows only the best candidate of its group:
-the value of the searched settings with the best mean.
+The result is a table with one row per group of runs. With ``--best``, each combination of values of the searched
+settings is a candidate, and each row shows only the best candidate of its group.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ LONGEST_CELL = 40
 def compare_runs(
     runs: RunSet, by: Keys | None = None, measures: Keys = (), best: str = "", over: Keys = (), sort: str = ""
 ) -> ResultTable:
-    """Return the table of a comparison: a row per group of runs, or per group's best candidate if ``best`` is given.
+    """Return a table that compares runs, with one row per group of runs.
 
     Args:
         runs: The runs to compare, see :func:`selected_runs`.
-        by: Settings that define the rows; None selects the settings that distinguish the runs.
-        measures: Measures to show; () selects common measures, see :func:`measures_of`.
-        best: The measure that selects the best candidate: ``KEY``, ``min:KEY``, ``max:KEY``, or "" for no selection.
-        over: The searched settings. Within a row, each combination of their values is a candidate.
-        sort: The column that sorts the rows, or "".
+        by: The settings that define the groups. The runs of a group have equal values of these settings. None selects
+            the settings that distinguish the runs.
+        measures: The measures in the table. () selects common measures, see :func:`measures_of`.
+        best: The measure that selects the best values of the searched settings in each group: ``KEY``, ``min:KEY`` or
+            ``max:KEY``. "" shows all runs.
+        over: The searched settings.
+        sort: The column by which the rows are sorted, or "".
 
     Raises:
         UserError: The request does not fit the runs.
@@ -182,4 +184,4 @@ def _sorted(table: ResultTable, by: str) -> ResultTable:
             means = pd.Series([row.cells[group.key][0].mean for row in table.rows], dtype="float64")
             order = means.sort_values(ascending=direction(group.key) == "lower", kind="stable").index
             return replace(table, rows=[table.rows[k] for k in order])
-    raise UserError(f"not in the table{nearest(by, names)}", f"--sort={by}")
+    raise UserError(f"not a column of the table{nearest(by, names)}", f"--sort={by}")

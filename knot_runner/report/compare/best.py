@@ -1,7 +1,6 @@
-"""Selection of the best value of searched settings.
+"""Selection of the best values of searched settings.
 
-Each combination of values is a candidate. Candidates are compared by their means over seeds, with the same seeds for
-all.
+Each combination of values is a candidate. The candidate with the best mean over seeds is selected.
 """
 
 from __future__ import annotations
@@ -25,7 +24,13 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A selection rule: choose the values of the settings ``over`` with the best mean of ``measure``."""
+    """A rule that selects the best candidate.
+
+    Attributes:
+        measure: The measure whose mean over seeds is compared.
+        better: Whether higher or lower means are better.
+        over: The searched settings.
+    """
 
     measure: str
     better: Direction
@@ -33,10 +38,15 @@ class Rule:
 
 
 def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
-    """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``.
+    """Return the selection rule that the user requests.
+
+    Args:
+        text: The user's text: ``KEY``, ``min:KEY`` or ``max:KEY``, where KEY is a measure.
+        over: The searched settings.
+        measures: The known measures.
 
     Raises:
-        UserError: The better direction of the measure is unknown.
+        UserError: The measure is unknown, or it is unknown whether higher or lower values are better.
     """
     senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
     sense, _, name = text.rpartition(":")
@@ -53,19 +63,23 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """Return the settings that define the table rows, and the settings that are searched within a row.
+    """Return the settings that define the rows of the table, and the settings that are searched in each row.
 
-    If ``by`` is None, rows are defined by all settings that distinguish the runs, except the searched settings. If
-    ``method.name`` is searched, the search includes the method settings that distinguish candidates of one method.
+    Args:
+        runs: The runs to compare.
+        by: The settings that define the rows. None selects the settings that distinguish the runs, without the searched
+            settings.
+        over: The searched settings. If they contain ``method.name``, the settings of the methods are searched, too. ()
+            selects the settings that distinguish the runs of a row.
 
     Raises:
-        UserError: No row has several candidates to select from.
+        UserError: No row has several candidates to select from, or the seed is searched.
     """
     differing = runs.differing()
     if by is None and not over:
         differences = ", ".join(identifying_keys(differing)) or "nothing but the seed"
         raise UserError(
-            f"requires --over=KEY with the settings that were searched. The runs differ in {differences}", "--best"
+            f"requires --over=KEYS, the settings whose values are compared. The runs differ in {differences}", "--best"
         )
     if SEED in over:
         raise UserError("the values are already means over seeds. Use another setting", "--over=seed")
@@ -77,15 +91,17 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("each row has only one value of these settings, so there is nothing to select", "--over")
+        raise UserError("each table row has only one value of these settings, so there is nothing to select", "--over")
     return rows, over
 
 
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
-    """Return a small set of the ``differing`` settings that distinguishes the runs.
+    """Return the keys of a few settings that together distinguish the runs. The seed is never returned.
 
-    The set excludes the seed and the settings in ``less``. For each group name in ``less`` (``method.name``), it also
-    excludes all other settings of the group (``method.mu``).
+    Args:
+        differing: A frame of the settings in which the runs differ.
+        less: Keys that are not returned. A key such as ``method.name`` also excludes the other settings of its group,
+            such as ``method.mu``.
     """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
@@ -97,16 +113,25 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 
 
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
-    """Select the best candidate in each row of grouped ``runs``. Runs of a row differ only in the searched settings.
+    """Select the best candidate in each row of the table.
+
+    All candidates of a row are compared at the same seeds: the most common set of seeds among the candidates. A
+    candidate is eligible if it has the measure at all these seeds.
+
+    Args:
+        runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched
+            settings.
+        rule: The selection rule.
 
     Returns:
-        The finished runs of the best candidates at the compared seeds, and a frame of counts by row. ``n`` is the
-        number of these runs, ``settings`` the number of candidates, and ``fit`` the number of eligible candidates. The
-        compared seeds are the most common set of seeds among the candidates of a row. A candidate is eligible if it has
-        the measure at all compared seeds.
+        The finished runs of the best candidates at the compared seeds, and a frame with one row per table row:
+
+        - ``n``: the number of these runs
+        - ``settings``: the number of candidates
+        - ``fit``: the number of eligible candidates
 
     Raises:
-        UserError: In one row, the values of the measure are of several kinds (see :func:`variant`).
+        UserError: The measure has several variants in the same row, see :func:`variant`.
     """
     import pandas as pd
 
@@ -139,20 +164,23 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
 
 
 def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> Iterator[str]:
-    """Yield lines that explain how the best candidate was selected and how the selection biases the numbers."""
+    """Yield lines that explain how the best candidates were selected, and how the selection biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = counts.settings
     number = " to ".join(map(str, dict.fromkeys((tried.min(), tried.max()))))
     best = {"higher": "highest", "lower": "lowest"}[rule.better]
     yield (
-        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
-        f"{measure_title(rule.measure)} over the seeds that most of them have (the first if equal). Whether it is "
-        "better than the second best is not tested."
+        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the setting with the {best} mean of "
+        f"{measure_title(rule.measure)} over the seeds that most of these settings have (the first, if several are "
+        "equal). Whether this setting is better than the second best is not tested."
     )
     short = (tried - counts.fit).sum()
     if short:
-        yield f"{short} settings were not considered, since they lack a seed's value (diverged or missing)."
+        yield (
+            f"{short} settings were not considered, since they have no value for one of these seeds (diverged or "
+            "missing)."
+        )
     yield (
-        "The selection uses the reported numbers, so they are optimistic, and more so with more settings. With "
+        "The selection uses the reported numbers, which are therefore optimistic, especially with many settings. With "
         "partition.valid, --best=valid.accuracy selects on examples that clients hold out."
     )

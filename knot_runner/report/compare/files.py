@@ -1,4 +1,4 @@
-"""Files of a comparison table: a frame and CSV without rounding, and Markdown and LaTeX as for all tables."""
+"""Files of a comparison table: Markdown, LaTeX, and CSV without rounding."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def exact_frame(table: ResultTable) -> pd.DataFrame:
-    """Return the cells of a comparison without rounding, with one type per column, for CSV and Python.
+    """Return a comparison table as a frame without rounding.
 
-    An estimate has four columns: mean, low and high of the interval, and the number of runs. A column of settings or
-    numbers of runs is numeric if all its values are numbers, and integer if all values are integers.
+    A measure with the key M has four columns: the mean ``M.mean``, the ends of the interval ``M.low`` and ``M.high``,
+    and the number of runs ``M.n``. The other columns hold settings and counts of runs. Such a column is numeric if all
+    its values are numbers.
     """
     import pandas as pd
 
@@ -39,7 +40,10 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
 
 
 def comparison_csv(table: ResultTable) -> str:
-    """Return CSV text without rounding. Missing cells are empty, and no spreadsheet reads a text as a formula."""
+    """Return a comparison as CSV text without rounding. Missing cells are empty.
+
+    Texts are escaped, so that no spreadsheet reads a text as a formula.
+    """
     exact = exact_frame(table).rename(columns=escape_csv)
     for name, cells in exact.select_dtypes(object).items():
         exact[name] = cells.map(escape_csv, "ignore")
@@ -52,7 +56,7 @@ FORMS: dict[str, Callable[[ResultTable], str]] = {
 
 
 def form_of(path: Path) -> str:
-    """Return the file ending of ``path``, one of :data:`FORMS`.
+    """Return the file ending of ``path``. It is one of :data:`FORMS`.
 
     Raises:
         UserError: ``path`` has another ending.
@@ -64,5 +68,9 @@ def form_of(path: Path) -> str:
 
 
 def write(table: ResultTable, path: Path) -> None:
-    """Write ``table`` to ``path`` atomically, in the format of its suffix. Raises :class:`UserError`."""
+    """Write ``table`` to ``path`` atomically. The ending of ``path`` determines the format.
+
+    Raises:
+        UserError: The ending is unknown, or the file cannot be written.
+    """
     write_atomic(path, FORMS[form_of(path)](table))

@@ -1,4 +1,7 @@
-"""Measures of ``compare``: any number in a result, by dotted key or short form, and its better direction."""
+"""Measures of the command ``compare``. Every number in a result is a measure.
+
+A measure has a dotted key, such as ``metrics.f1.ALL``, and a short form, such as ``f1``.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,20 @@ FALLBACK = "seconds.total"
 
 
 def known_measures(runs: RunSet) -> list[str]:
-    """Return every dotted key whose value is a number or null in the result of at least one of ``runs``."""
+    """Return the dotted keys at which at least one result of ``runs`` has a number or null."""
     return sorted(runs.metrics.metric.unique())
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
-    """Return the dotted keys of ``names``. Raises :class:`UserError` for an unknown name.
+    """Return the dotted keys of the measures in a comparison.
 
-    Without ``names``, return the preferred measures that all finished runs have, or else the first preferred measure
-    that any run has.
+    Args:
+        runs: The compared runs.
+        names: The names of the measures, see :func:`resolve_measure`. () selects the default measures that all finished
+            runs have. If there are none, () selects the first default measure that any run has.
+
+    Raises:
+        UserError: A name is unknown.
     """
     if names:
         known = known_measures(runs)
@@ -36,13 +44,13 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
 
 
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
-    """Return the dotted key of ``name``.
+    """Return the dotted key that ``name`` stands for. The key is one of ``keys``.
 
-    ``f1`` stands for ``metrics.f1.ALL``, ``f1.MELD`` for ``metrics.f1.MELD``, ``seconds`` for ``seconds.total``, and
-    ``bytes`` for ``costs.bytes``.
+    For example, ``f1`` stands for ``metrics.f1.ALL``, ``f1.MELD`` for ``metrics.f1.MELD``, ``seconds`` for
+    ``seconds.total``, and ``bytes`` for ``costs.bytes``.
 
     Raises:
-        UserError: ``name`` is unknown. The message names the command-line ``flag``.
+        UserError: ``name`` is unknown. The message mentions ``flag``, the command-line option that contains the name.
     """
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in keys:
@@ -70,7 +78,7 @@ def _preferred(keys: Container[str]) -> list[str]:
 
 
 def direction(key: str) -> Direction | None:
-    """Return whether higher or lower is better; None if unknown."""
+    """Return whether higher or lower values of the measure ``key`` are better; None if this is unknown."""
     key = key.partition(" (")[0]  # without the kind of models in the key of a column
     known = {**NUMBERS, **METRICS}
     ways = {known[part].better for part in key.split(".") if part in known}
@@ -78,14 +86,15 @@ def direction(key: str) -> Direction | None:
 
 
 def measure_title(key: str) -> str:
-    """Return the short form of ``key``: ``f1`` for ``metrics.f1.ALL``, ``bytes`` for ``costs.bytes``."""
+    """Return the short form of the dotted ``key``: ``f1`` for ``metrics.f1.ALL``, ``bytes`` for ``costs.bytes``."""
     return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
-    """Return the display unit for a column of ``values``, and the number of stored units in one display unit.
+    """Return the unit of a column, and the factor by which its ``values`` are divided for display.
 
-    Bytes and FLOPs get a prefix that suits the largest value. Other units are unchanged.
+    The unit of bytes and FLOPs has a decimal prefix that suits the largest value, such as ("MB", 1e6). Other measures
+    have the unit "" and the factor 1. ``key`` is the dotted key of the measure.
     """
     if key.startswith("costs.bytes"):
         unit = "B"
@@ -98,9 +107,10 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
 
 def digits(key: str, values: Sequence[float]) -> int:
-    """Return the number of decimals for a column of ``values``.
+    """Return the number of decimals in a column with the displayed ``values``.
 
-    Shares have three decimals. Other values have as many decimals as four significant digits need.
+    Fractions have three decimals, and a column of integers has none. Other columns have enough decimals to show about
+    four significant digits.
     """
     if top_of(key) == 1 or not values:
         return 3

@@ -1,4 +1,4 @@
-"""Footnotes to compared means: settings that vary within a row or are confounded, differing seeds, missing numbers."""
+"""Footnotes of comparisons: different settings, different seeds, and missing numbers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ _MAX_NAMED = 4
 
 
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> Iterator[str]:
-    """Yield notes on settings that vary within a row, confounded settings, seeds, and missing numbers.
+    """Yield footnotes on what limits the comparison of rows.
 
-    ``runs`` are the finished runs that are averaged, grouped by row. ``rows`` is the number of table rows, and ``keys``
-    are the settings in the table.
+    Args:
+        runs: The finished runs over which the means are computed, grouped by row.
+        rows: The number of rows in the table.
+        keys: The settings in the table.
+        measures: The measures in the table.
     """
     differing = varying(runs.counted)
     row = runs.runs.row
@@ -98,7 +101,7 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> Iterator[str]:
         if of_target:
             line += " (target not reached or not set)"
         if without < count:
-            line += ". The number of runs follows a mean in parentheses"
+            line += ". In each cell, the number of runs with a value follows the mean, in parentheses"
         if without < count and of_target:
             line += ". These runs reached the target, so the mean is too low"
         yield f"{line}."

@@ -1,6 +1,6 @@
-"""Settings of many runs as comparable text, by dotted key: filters, and the settings that distinguish runs.
+"""Settings of many runs as text, filters of runs, and the settings that distinguish runs.
 
-Frames of settings have one row per run and one column per dotted key. A setting that a run lacks is NaN.
+A frame of settings has one row per run and one column per dotted key. A setting that a run lacks is NaN.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return a dict from dotted key to :func:`written` value for all leaves of nested ``values``.
+    """Return nested settings as a flat dict from dotted key to value. An empty mapping counts as a value.
 
-    An empty mapping is a leaf.
+    Values are text in canonical form, see :func:`written`.
     """
     return {key: written(value) for key, value in leaves(values).items()}
 
 
 def written(value: Any) -> str:
-    """Return ``value`` in a canonical form: ``4`` for ``4.0``, ``0.01`` for ``1e-2``, ``[1,2]`` for a list."""
+    """Return a value as text in canonical form: ``4`` for ``4.0``, ``0.01`` for ``1e-2``, and ``[1,2]`` for a list."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -68,7 +68,10 @@ def written(value: Any) -> str:
 
 
 def typed(text: str) -> str:
-    """Return the :func:`written` form of a value that a user typed: ``1`` for ``1.0``, ``true`` for ``True``."""
+    """Return the canonical form of a value that a user typed: ``1`` for ``1.0``, and ``true`` for ``True``.
+
+    See :func:`written`.
+    """
     text = text.strip()
     if text.startswith("["):
         return text.replace(" ", "")
@@ -81,9 +84,9 @@ def typed(text: str) -> str:
 
 
 def as_number(text: str | None) -> float | int | None:
-    """Return the number whose :func:`written` form is ``text``.
+    """Return ``text`` as a number; None if ``text`` is missing or is not a number in canonical form.
 
-    Return None for missing values and for other text, such as ``007``.
+    The canonical form is that of :func:`written`. For example, ``007`` has another form.
     """
     if not isinstance(text, str):  # NaN of pandas
         return None
@@ -96,7 +99,10 @@ def as_number(text: str | None) -> float | int | None:
 
 
 def typed_column(texts: pd.Series) -> pd.Series:
-    """Return ``texts`` as integers or floats if all texts are numbers. Missing values stay missing."""
+    """Return ``texts`` as numbers if every text is a number; otherwise, return ``texts``. Missing values stay missing.
+
+    The numbers are integers if all texts are integers, and otherwise floats.
+    """
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
@@ -105,7 +111,7 @@ def typed_column(texts: pd.Series) -> pd.Series:
 
 
 def sort_key(text: str | None) -> tuple[int, float, str]:
-    """Return the sort key of a setting's value: numbers by size, then text, then missing values."""
+    """Return the sort key of a setting's value. Numbers come first, then texts, then missing values."""
     if not isinstance(text, str):
         return 2, 0.0, ""
     value = as_number(text)
@@ -113,13 +119,21 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 
 def sort_places(texts: pd.Series) -> pd.Series:
-    """Return the rank of each of ``texts`` in the order of :func:`sort_key`. Equal texts share a rank."""
+    """Return the rank of each text in the order of :func:`sort_key`. Equal texts have the same rank."""
     rank = ranks(sorted(texts.dropna().unique(), key=sort_key))
     return texts.map(rank).fillna(len(rank)).astype("int64")
 
 
 def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
-    """Resolve ``key`` to a known dotted key. A group resolves to its name (``task`` to ``task.name``).
+    """Return the full dotted key that ``key`` stands for.
+
+    A group stands for its name or kind: ``task`` for ``task.name``.
+
+    Args:
+        key: The key as the user typed it.
+        known: The full dotted keys.
+        what: The kind of key in the error message.
+        files: The files that contain the keys, for the error message.
 
     Raises:
         UserError: ``key`` is unknown. The message lists keys with the same ending, or the nearest key.
@@ -138,12 +152,15 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
 
 
 def resolve_keys(keys: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct known keys of ``keys``, see :func:`resolve_key`."""
+    """Return the full dotted keys that ``keys`` stand for (see :func:`resolve_key`), without duplicates."""
     return tuple(dict.fromkeys(resolve_key(key, known) for key in keys))
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return a dict from each key to its shortest unique ending; ``method.name`` becomes ``method``."""
+    """Return a dict from each dotted key to its shortest unique ending, such as ``lr`` for ``training.lr``.
+
+    Names and kinds of groups are shortened to the group: ``method.name`` becomes ``method``.
+    """
     ends = {}
     for key in keys:
         parts = key.removesuffix(".name").removesuffix(".kind").split(".")
@@ -156,15 +173,20 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
-    """Return the keys in which runs differ, including keys that only some runs have, in the order of :data:`ORDER`."""
+    """Return the keys of the settings in which the runs differ, in the order that :data:`GROUP_NAMES` describes.
+
+    A setting that only some of the runs have also counts as different.
+    """
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
+    """Return a few of ``keys`` that distinguish the same runs as all ``keys`` together.
 
-    A key earlier in ``keys`` is preferred. A key in ``kept`` is included if it distinguishes runs that the preceding
-    keys do not distinguish.
+    Args:
+        settings: A frame of settings.
+        keys: The keys to choose from. Earlier keys are preferred.
+        kept: Keys that are returned whenever they distinguish runs that are equal in all preceding keys.
     """
     settings = settings.reindex(columns=list(keys))
 
@@ -183,9 +205,9 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 
 
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the table row of each run, counted from 0.
+    """Return the number of each run's table row, counted from 0.
 
-    Runs with equal values of ``keys`` share a row, and rows are sorted by these values.
+    Runs with equal values of the settings ``keys`` are in the same row. The rows are sorted by these values.
     """
     import pandas as pd
 
@@ -201,12 +223,14 @@ def _preference(key: str) -> tuple[int, int, int, str]:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter of runs.
+    """A filter of runs, such as ``training.lr<0.1``.
 
     Attributes:
         text: The filter as the user typed it.
         key: The key as the user typed it, see :func:`resolve_key`.
-        wanted: The values to compare with, in :func:`written` form; exactly one for the signs >=, <=, > and <.
+        sign: The comparison: =, !=, >=, <=, > or <.
+        wanted: The values to compare with, in canonical form (see :func:`written`). There is exactly one value if
+            ``sign`` is >=, <=, > or <.
     """
 
     text: str
@@ -215,9 +239,10 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> pd.Series:
-        """Return whether each run passes the filter; ``values`` holds the runs' values of the filter's setting.
+        """Return a Boolean series that states whether each run passes the filter.
 
-        A run without the setting passes only the filter ``!=``.
+        ``values`` holds the value of the setting for each run. A run without the setting passes only filters with
+        ``!=``.
         """
         if self.sign in ("=", "!="):
             return values.isin(self.wanted) == (self.sign == "=")
@@ -227,7 +252,11 @@ class Filter:
 
 
 def parse_filter(text: str) -> Filter:
-    """Return one filter of the command line. Raises :class:`UserError`."""
+    """Return the filter that a user typed on the command line, such as ``training.lr<0.1``.
+
+    Raises:
+        UserError: ``text`` is not a valid filter.
+    """
     form = _FILTER.fullmatch(text)
     if not form:
         raise UserError("expected a filter (key=value, key!=value, key>=number) or an option (--name=value)", text)
@@ -254,16 +283,16 @@ def split_commas(text: str) -> list[str]:
 
 
 def key_names(text: str) -> tuple[str, ...]:
-    """Return the keys in ``text``, which are separated by commas."""
+    """Return the keys in a comma-separated list."""
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
-    """Return the runs that pass all ``filters``, and a line for every value in a filter that no run has.
+    """Return the runs that pass all ``filters``, and notes on filter values that no run has.
 
     Raises:
-        UserError: No run has the key of a filter, or no run passes. The message names the filter that removed the
-            last run.
+        UserError: No run has the key of a filter, or no run passes all filters. The message names the filter that
+            removed the last run.
     """
     known = runs.keys()
     lines = []
@@ -283,5 +312,5 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
 
 def sorted_texts(values: Iterable[str]) -> list[str]:
-    """Return ``values`` in the order of :func:`sort_key`, with ``(absent)`` for a missing value."""
+    """Return ``values`` in the order of :func:`sort_key`, with ``(absent)`` for each missing value."""
     return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]

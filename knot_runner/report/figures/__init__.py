@@ -1,1 +1,1 @@
-"""Figures. Each figure is drawn from run folders and written as a PNG file."""
+"""Figures, which are drawn from run folders and written as image files."""

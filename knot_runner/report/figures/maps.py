@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """Draw ``matrix`` of shape [N, N] as a heat map with a color bar; return matplotlib's image.
+    """Draw a matrix as a heat map with a color bar, and return matplotlib's image.
 
-    If ``groups`` (the group of each of N clients) is given, rows and columns are sorted by group. ``look`` are options
-    of matplotlib's imshow.
+    Args:
+        axes: The axes to draw on.
+        matrix: The matrix of shape [N, N], over N clients or data sets.
+        groups: The group of each client. Rows and columns are sorted by group. If None, they are not sorted.
+        **look: Options of matplotlib's ``imshow``.
     """
     if groups is not None:
         order = np.argsort(groups, kind="stable")
@@ -29,8 +32,11 @@ def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **loo
 def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
     """Label both axes of a heat map of clients.
 
-    Without ``groups``, ticks are client numbers. Otherwise, ticks are the groups of the sorted clients, and white lines
-    separate the groups.
+    Args:
+        axes: The axes of the heat map.
+        groups: The group of each client. The ticks name the groups, and white lines separate the groups. If None, the
+            ticks are the numbers of the clients.
+        xlabel: The label of the x axis if ``groups`` is None.
     """
     if groups is None:
         axes.set(xlabel=xlabel, ylabel="client")

@@ -1,7 +1,8 @@
 """Marks of figures: curves, bars, boxes, points and heat maps.
 
-Each mark draws means over runs (``summary``) or the values of single runs (``points``) in one panel. A series is a set
-of runs with the same label, and a position is a value on the x axis.
+A mark is a function that draws one panel. Its argument ``summary`` contains means over runs, and its argument
+``points`` contains the values of single runs. A series is a set of runs with the same label. A position is a value on
+the x axis.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
 
 
 def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a line for the mean of each series, and a band for its interval."""
+    """Draw a line through the means of each series, and a band for the intervals of these means."""
     named = summary.place.dtype == "category"
     for name, rows in summary.groupby("series", observed=True):
         look = looks[name]
@@ -64,7 +65,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Series
 
 
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a bar for the mean of each series at each position, and a whisker for its interval."""
+    """Draw a bar for the mean of each series at each position, and a whisker for the interval of the mean."""
     width = BARS / len(summary.series.cat.categories)
     for name, rows in summary.groupby("series", observed=True):
         errors = (rows.value - rows.low, rows.high - rows.value)
@@ -74,7 +75,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
 
 
 def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a box plot of each series at each position, and each value as a point."""
+    """Draw a box plot for each series at each position, and a point for each value."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
     for name, rows in points.groupby("series", observed=True):
@@ -97,7 +98,18 @@ def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Seri
 def heat_map(
     axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks, form: str = "{:.3g}", **style: Any
 ) -> None:
-    """Draw a cell for each series and position, colored by the mean. If space permits, the cell also shows the mean."""
+    """Draw a cell for each series at each position. The color of the cell shows the mean.
+
+    The mean is also printed in the cell, unless there are too many columns.
+
+    Args:
+        axes: The axes to draw on.
+        summary: The means.
+        points: Not used.
+        looks: Not used.
+        form: The format of a printed mean, such as ``{:.3g}``.
+        **style: Options of matplotlib's ``imshow``.
+    """
     rows = summary.series.cat.categories
     columns = summary.place.cat.categories
     table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
@@ -115,7 +127,10 @@ def heat_map(
 
 
 def limit_to_shares(axes: Axes, top: float) -> None:
-    """Limit the y axis of shares to the range 0 to ``top``, with a margin of a line's width."""
+    """Limit the y axis to the range of a fraction or percentage, from 0 to ``top``.
+
+    A small margin keeps lines at 0 and ``top`` visible.
+    """
     (low, high), edge = axes.get_ylim(), 0.015 * top
     axes.set_ylim(max(low, -edge), min(high, top + edge))
 

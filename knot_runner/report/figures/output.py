@@ -1,7 +1,4 @@
-"""Output of figures: file formats and print width.
-
-A figure for print has neither title nor notes, which belong in the caption of the publication.
-"""
+"""Output of figures: file formats and print width. A figure for print has neither title nor notes."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class FigureOutput:
 
     Attributes:
         formats: Keys of :data:`FORMATS`.
-        width: The print width in inches. None keeps the screen size, with the title above and the notes below.
+        width: The print width in inches. If None, the figure is for a screen, and has a title and notes.
     """
 
     formats: tuple[str, ...] = ("png",)
@@ -67,12 +64,16 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """Return the output of the innermost :func:`figure_output`, by default :data:`ON_SCREEN`."""
+    """Return the output of the innermost :func:`figure_output` context; by default, :data:`ON_SCREEN`."""
     return _OUTPUT.get()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """Parse ``png,pdf`` to (png, pdf), without duplicates. Raises :class:`UserError`."""
+    """Return the formats in ``text``, such as ``png,pdf``, without duplicates.
+
+    Raises:
+        UserError: A format is unknown.
+    """
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in FORMATS:
@@ -81,7 +82,11 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def parse_width(text: str) -> float:
-    """Parse ``single``, ``double`` or millimeters (``85``) to inches. Raises :class:`UserError`."""
+    """Return the print width in inches. ``text`` is ``single``, ``double`` or a number of millimeters, such as ``85``.
+
+    Raises:
+        UserError: ``text`` is not a width, or the width is too small or too large.
+    """
     if text in WIDTHS:
         return WIDTHS[text]
     try:
@@ -94,9 +99,13 @@ def parse_width(text: str) -> float:
 
 
 def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:
-    """Write ``figure`` in each format of :func:`current_output`. The format replaces the suffix of ``path``.
+    """Write a figure as one file per format of :func:`current_output`. Each file is written atomically.
 
-    Each file is written atomically. On a screen, the title is above and the notes are below the panels.
+    Args:
+        figure: The figure.
+        title: The title above the panels, left out in print.
+        notes: The lines below the panels, left out in print.
+        path: The path of the files. The format replaces the suffix.
     """
     output = current_output()
     if not output.width:

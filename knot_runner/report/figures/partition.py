@@ -1,4 +1,4 @@
-"""Figure of a partition: the number of training examples of each client, and the share of each class among them."""
+"""Figure of a partition: how many training examples each client has, and of which classes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,21 @@ ROW = 0.17
 def draw_partition(
     counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
 ) -> list[str]:
-    """Write the numbers of training examples, ``counts`` of shape [clients, classes], as a heat map and as CSV.
+    """Draw a partition, and write the numbers of training examples to a CSV file.
 
-    Colors show the share of each class in a client's examples, and bars show the client's number of examples. Classes
-    without examples appear in the CSV file only, and a note in the figure says so. Return lines with the number of
-    clients, their sizes, the largest class share, and the number of classes per client.
+    The colors of a heat map show the fraction of each class in a client's training examples. Bars show how many
+    examples each client has. Classes without examples are only in the CSV file.
+
+    Args:
+        counts: Numbers of training examples, shape [clients, classes].
+        names: Names of the clients.
+        classes: Names of the classes.
+        path: Path of the figure. The CSV file has the same name with another suffix.
+        title: Title of the figure.
+        notes: Lines below the figure.
+
+    Returns:
+        Lines of text that describe the partition, see :func:`partition_lines`.
     """
     drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
@@ -49,9 +59,14 @@ def draw_partition(
 
 
 def partition_lines(counts: np.ndarray) -> list[str]:
-    """Return two lines that describe a partition with example ``counts`` of shape [clients, classes].
+    """Return two lines of text that describe a partition.
 
-    Clients without examples count only in the number and sizes of clients.
+    The first line has the number of clients, and the smallest, median and largest number of examples of a client. The
+    second line has the fraction of a client's most frequent class, and the number of a client's classes. Both are means
+    over the clients that have examples.
+
+    Args:
+        counts: Numbers of training examples, shape [clients, classes].
     """
     sizes = counts.sum(1)
     held = counts[sizes > 0]

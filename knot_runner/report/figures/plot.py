@@ -1,4 +1,7 @@
-"""Figures of any finished runs: select the numbers, average them over runs, and draw the means with a mark."""
+"""Figures of any finished runs.
+
+A figure selects numbers, averages them over runs, and draws the means with a mark, such as a curve or a bar.
+"""
 
 from __future__ import annotations
 
@@ -80,12 +83,17 @@ class PlotRequest:
     """The request for a figure. Settings and measures have the same keys as in ``compare``.
 
     Attributes:
-        x: One of :data:`PROGRESS`, a setting or a measure.
-        y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
-        by: Settings (comma-separated); each combination of values has a line or color. None: all that distinguish runs.
-        row, col: A setting; the figure has one panel for each value of the setting, in rows or in columns.
-        smooth: The window of the running mean over rounds: a number of rounds or, if below 1, a share of all rounds.
-        mark: The kind of plot. Default: a curve if ``x`` is in PROGRESS, bars if it is a setting, points if a measure.
+        x: The quantity on the x axis: one of :data:`PROGRESS` (such as ``round``), a setting or a measure.
+        y: The quantity on the y axis: a measure, a number in rounds.jsonl, ``clients``, ``confusion``, or a change of
+            accuracy such as ``participants_change``.
+        by: Comma-separated settings. Each combination of their values has its own line or color. None selects all
+            settings that distinguish the runs.
+        row, col: A setting, or "". Each value of the setting has its own panel. The panels are below each other for
+            ``row``, and next to each other for ``col``.
+        mark: The kind of plot. By default, the kind depends on ``x``: a curve for one of PROGRESS, bars for a setting,
+            and points for a measure.
+        smooth: The window of the running mean over rounds, as a number of rounds. A number below 1 is a fraction of all
+            rounds.
     """
 
     x: str = "round"
@@ -98,12 +106,12 @@ class PlotRequest:
 
     @property
     def name(self) -> str:
-        """Return the figure's file name without suffix."""
+        """Return the file name of the figure without suffix."""
         return f"{self.y}_by_{self.x}".replace("/", "_")
 
 
 def plotted(request: PlotRequest) -> Callable[..., list[str]]:
-    """Return a figure for presets, as :func:`figure_of` returns it, that draws ``request``."""
+    """Return a figure function (see :func:`figure_of`) that draws ``request``."""
 
     @figure_of(one_task=False, reads=(ROUNDS_FILE,))
     def figure(runs: list[Run]) -> Drawing:
@@ -115,7 +123,7 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
 
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
-    """Draw the finished ``runs``. Return the drawing and the axes of its panels.
+    """Draw the finished runs as requested; return the drawing and the axes of its panels.
 
     Raises:
         UserError: The request does not fit the runs.
@@ -210,7 +218,9 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     if len(cells) > MOST_SERIES:
         raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
-        raise UserError(f"expected at most {most} lines, got {len(names)}. Use fewer runs or keys in --by", "plot")
+        raise UserError(
+            f"expected at most {most} lines, got {len(names)}. Use fewer runs, or fewer keys in --by", "plot"
+        )
     across = min(len(cells), 3)
     height = HEIGHTS[len(cells) > 1]
     if is_map:

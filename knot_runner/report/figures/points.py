@@ -1,4 +1,4 @@
-"""The values that a figure draws: a row for each run, round, client or pair of classes, with the run's settings."""
+"""The values that a figure draws. Each value belongs to a run, a round, a client or a pair of classes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ CLIENTS = "clients"
 
 
 def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
-    """Return a row per run, or per round, client or pair of classes if ``x`` or ``y`` has a number for each of these.
+    """Return a frame of the values that a figure can draw, with one column per setting or measured number.
 
-    Rows are indexed by run, and all settings and numbers are columns.
+    The frame is indexed by run. The axes ``x`` and ``y`` of the figure determine the rows:
+
+    - If ``y`` is ``clients``, there is one row per run and client.
+    - If ``y`` is ``confusion``, there is one row per run and pair of classes.
+    - For other ``y``, there is one row per run and round if ``x`` is one of :data:`PROGRESS`.
+    - In all other cases, there is one row per run.
     """
     import pandas as pd
 
@@ -73,7 +78,11 @@ def _rows(run: MeasuredRun, y: str) -> pd.DataFrame:
 
 
 def column_of(name: str, points: pd.DataFrame) -> str:
-    """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
+    """Return the full name of the column of ``points`` that ``name`` abbreviates, see :func:`resolve_measure`.
+
+    Raises:
+        UserError: There is no such setting or number.
+    """
     with contextlib.suppress(UserError):
         return resolve_measure(name, list(points))
     known = [*points, *map(measure_title, points)]
@@ -83,7 +92,10 @@ def column_of(name: str, points: pd.DataFrame) -> str:
 
 
 def labels_of(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return one label per run, the values of ``keys`` as text, as a pandas categorical in the order of the values."""
+    """Return one label per run: the run's values of the settings ``keys``, as text.
+
+    The result is a pandas categorical. Its categories are sorted by these values.
+    """
     import pandas as pd
 
     short = short_names(keys)

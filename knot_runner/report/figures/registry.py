@@ -1,4 +1,7 @@
-"""The table of figures. A figure reads run folders, writes a PNG file, and returns the drawn numbers as text lines."""
+"""The registry of figures, :data:`FIGURES`.
+
+A figure is a function that reads run folders, writes image files, and returns the drawn numbers as lines of text.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,13 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 
 
 def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
-    """Return a dict from name to figure for a preset whose ``report:`` is ``spec``.
+    """Return the figures of a preset as a dict by name.
 
-    Each entry of ``figures`` is a name or the fields of a :class:`PlotRequest`. Without ``figures``, the figure with
-    the name of the report's kind is used, if one exists.
+    The figures are listed under the key ``figures`` of ``spec``. Each entry is the name of a figure, or a mapping with
+    the fields of a :class:`PlotRequest`. Without this key, the key ``kind`` may name a single figure.
+
+    Args:
+        spec: The preset's section ``report:``.
 
     Raises:
         UserError: A name or field is unknown.

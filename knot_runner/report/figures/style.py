@@ -63,9 +63,13 @@ LOWEST_PANEL = 1.6
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn ``figure``, with the ``title`` above and the ``notes`` below it.
+    """A drawn figure with its texts.
 
-    ``lines`` describe the drawn numbers as text, and ``numbers`` is the content of the CSV file next to the figure.
+    Attributes:
+        title: The text above the figure.
+        notes: The lines below the figure.
+        lines: The drawn numbers as lines of text.
+        numbers: The content of the CSV file next to the figure.
     """
 
     figure: Figure
@@ -78,21 +82,21 @@ class Drawing:
 def figure_of(
     function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
-    """Turn ``function(runs)``, which draws finished runs, into a figure that reads jobs and writes files.
+    """Turn a function that draws finished runs into a figure function, which reads jobs and writes files.
 
-    The result is a function ``(jobs, path, notes=(), command="")`` that writes the files of the figure and returns text
-    lines. Notes under the figure, and the returned lines, report missing runs, runs that are left out, and generated
-    data. Use this decorator with or without arguments.
+    The figure function has the arguments ``(jobs, path, notes=(), command="")``. It writes the files of the figure, and
+    returns the drawn numbers as lines of text. Notes below the figure report missing runs and limits of comparisons.
+    This decorator can be used with or without arguments.
 
     Args:
-        function: Draws finished runs.
-        one_task: Whether runs of several tasks are an error.
+        function: Function that draws finished runs and returns a :class:`Drawing`.
+        one_task: Whether the runs must have the same task.
         reads: Names of the run files that ``function`` reads. A run that lacks one of these files is left out.
         needs: A dotted key of the result. A run without this key is left out.
 
     Raises:
-        UserError: No run is finished (the message names the ``command`` that starts the runs), or ``one_task`` is set
-            and the runs have several tasks.
+        UserError: The figure function raises this error if no run is finished, or if ``one_task`` is true and the runs
+            have several tasks.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
@@ -105,7 +109,7 @@ def figure_of(
         loaded = readable(jobs, reads, command)
         runs = finished(loaded)
         if needs:
-            runs = runs_with(runs, needs, f"{needs!r} in its result, which this figure needs")
+            runs = runs_with(runs, needs, f"{needs!r}, the result that this figure needs")
         status = [*not_counted(loaded), *sources(runs)]
         if len(runs) < len(jobs):
             status.insert(0, f"{len(runs)} of {len(jobs)} runs are finished.")
@@ -120,7 +124,7 @@ def figure_of(
 
 
 def figure_settings() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which matplotlib uses our fonts and lines, independent of the user's matplotlibrc."""
+    """Return a context in which matplotlib uses this project's fonts and lines, and ignores the user's matplotlibrc."""
     from matplotlib import style
 
     settings = dict(STYLE)
@@ -130,10 +134,14 @@ def figure_settings() -> contextlib.AbstractContextManager[None]:
 
 
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
+    """Return a figure and its panels. The figure needs no screen and is not registered with pyplot.
 
-    If the output has a print width, the panels keep their shape, and each row has as many panels as fit. The figure
-    needs no screen and is not registered with pyplot.
+    Args:
+        count: The number of panels.
+        width: The width of a panel in inches.
+        height: The height of a panel in inches.
+        across: The largest number of panels in a row. In print, fewer panels may fit, and they keep their proportions.
+        **options: Options of matplotlib's ``subplots``.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -155,9 +163,10 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing`` by :func:`write_figure`, with further ``notes`` in small type below the figure.
+    """Write a drawing as image files (see :func:`write_figure`), and its numbers as a CSV file with the same name.
 
-    The numbers of the drawing are written to a CSV file next to the figure. Each file is written atomically.
+    The argument ``notes`` contains further notes, printed after the notes of the drawing. Each file is written
+    atomically.
     """
     write_figure(drawing.figure, plain(drawing.title), list(map(plain, (*drawing.notes, *notes))), path)
     if drawing.numbers:
@@ -165,7 +174,10 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Return a dict from a name (method and distinguishing settings) to the runs with that name, one per seed."""
+    """Return a dict from name to the runs with this name, one run per seed.
+
+    A name consists of the method and of the settings that distinguish the runs.
+    """
     labels = spelled_labels(run.label for run in runs)
     short = {label: short_line(text) for label, text in labels.items()}
     if len(set(short.values())) == len(labels):
@@ -179,30 +191,31 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
 
 
 def seed_list(runs: Iterable[Run]) -> str:
-    """Return the seeds as text, such as ``0, 1, 2``."""
+    """Return the distinct seeds of ``runs`` as text, such as ``0, 1, 2``."""
     return ", ".join(map(str, sorted({run.seed for run in runs})))
 
 
 def seeds_note(runs: Sequence[Run]) -> str:
-    """Return a note on the seeds and on how curves show them."""
+    """Return a note that lists the seeds of ``runs``. For several seeds, the note also explains lines and bands."""
     seeds = seed_list(runs)
     return READING["curve"].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
 
 
 def nth_color(i: int) -> str:
-    """Return the ``i``-th color of :data:`PALETTE`, repeated cyclically."""
+    """Return the color with index ``i``. The colors of :data:`PALETTE` are repeated cyclically."""
     return PALETTE[i % len(PALETTE)]
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a class name as drawn: ``gap`` replaces each underscore, as in "no emotion" for ``no_emotion``."""
+    """Return a class name as shown in a figure. ``gap`` replaces underscores: "no emotion" for ``no_emotion``."""
     return plain(name).replace("_", gap)
 
 
 def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
-    """Put ticks with ``names`` at 0, 1, ... of an axis; ``put`` is ``axes.set_xticks`` or ``axes.set_yticks``.
+    """Put ticks with ``names`` at the positions 0, 1, ... of an axis.
 
-    All names are shown if they fit, otherwise every 2nd, 5th, 10th, ...
+    ``put`` is ``axes.set_xticks`` or ``axes.set_yticks``. If there are too many names, only every 2nd, 5th, 10th, ...
+    name is shown.
     """
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
     put(range(0, len(names), step), list(map(plain, names[::step])), **options)
@@ -211,15 +224,15 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
 def label_colors(labels: ClassNames) -> list[Any]:
     """Return one color per class.
 
-    If the classes have positions on a scale (as for sentiment), the colors follow the order of the positions.
-    Otherwise, the colors differ strongly.
+    If the classes are numbers on a scale (as for sentiment), the colors are ordered by these numbers. Otherwise, the
+    colors are clearly different from each other.
     """
     points = np.asarray(labels.coordinates, dtype=float)
     return list(map(nth_color, range(len(points)))) if points.shape[1] != 1 else scale_colors(points[:, 0])
 
 
 def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
-    """Return a color for each of ``numbers``, from a color scale by the rank of the number."""
+    """Return a color for each of ``numbers``, taken from a continuous color scale by the rank of the number."""
     from matplotlib import colormaps
 
     _, ranks = np.unique(numbers, return_inverse=True)
@@ -229,12 +242,21 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
 def draw_band(
     axes: Axes, line: pd.DataFrame, color: Any, place: str = "place", filled: bool = True, **look: Any
 ) -> None:
-    """Draw one series of ``estimates``: the means as a line and, if ``filled``, the intervals as a band.
+    """Draw a line through the means of one series, and a band for their intervals.
 
-    The band may exceed the axes: if the axes included all of a wide band, differences between lines would be hidden.
+    The limits of the y axis follow the line, so that a wide band may be cut off.
+
+    Args:
+        axes: The axes to draw on.
+        line: The rows of the series in the result of :func:`estimates`.
+        color: The color of line and band.
+        place: The column of ``line`` with the positions on the x axis.
+        filled: Whether the band is drawn.
+        **look: Options of matplotlib's ``plot``.
     """
     axes.plot(line[place], line.value, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
+        # If the axes included all of a wide band, differences between lines would be hidden.
         of_lines = axes.dataLim.frozen()
         axes.fill_between(line[place], line.low, line.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
@@ -242,16 +264,20 @@ def draw_band(
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """Draw a box per array of ``values``, without points beyond the whiskers; return the artists."""
+    """Draw a box for each array in ``values``, without points beyond the whiskers; return matplotlib's artists."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 
 
 def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
-    """Make the axes ``which`` (``x``, ``y`` or ``xy``) logarithmic, with ticks at 1, 2 and 5 times powers of ten.
+    """Make axes logarithmic, with ticks at 1, 2 and 5 times powers of ten.
 
-    If the highest value of an axis is more than ``powers_from`` times the lowest, the axis has ticks at powers of ten
-    only. ``options`` are passed to matplotlib's LogLocator.
+    Args:
+        axes: The axes of a panel.
+        which: ``x``, ``y`` or ``xy``.
+        powers_from: If the highest value of an axis is more than ``powers_from`` times its lowest value, ticks are only
+            at powers of ten.
+        **options: Options of matplotlib's ``LogLocator``.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -266,15 +292,19 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
 
 
 def plain_tick(value: float, _: float) -> str:
-    """Return a tick as a plain number. matplotlib's powers of ten require math text, which is turned off."""
+    """Return the label of a tick as a plain number, such as 1000."""
+    # matplotlib's powers of ten need math text, which is turned off.
     return f"{value:g}"
 
 
 def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
-    """Add a legend next to the panels, or below the panels in print.
+    """Add a legend next to the panels or, in print, below the panels.
 
-    ``shown`` maps names to artists or to dicts of line styles. If ``shown`` lists panels, the legend has all their
-    labeled artists.
+    Args:
+        figure: The figure.
+        shown: Panels, if the entries are their labeled artists. Otherwise, a dict from the text of each entry to an
+            artist or to a dict of line options.
+        **options: Options of matplotlib's ``legend``.
     """
     from matplotlib.lines import Line2D
 

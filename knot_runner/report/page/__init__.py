@@ -1,1 +1,1 @@
-"""A preset's results as one HTML page."""
+"""HTML page with the results of a preset."""

@@ -1,4 +1,4 @@
-"""A preset's results as one self-contained HTML page without scripts or requests, readable offline and in print."""
+"""HTML page with the results of a preset, as a single file without scripts."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ NOT_SET = "(not set)"
 class PageRequest:
     """Inputs of a page.
 
-    The inputs are the preset's name, a one-line description, its ``report:``, the command that runs the preset, and the
-    command that creates the page.
+    Attributes:
+        name: The name of the preset.
+        about: A description of the preset in one line.
+        spec: The preset's section ``report:``.
+        command: The command that runs the preset.
+        report: The command that creates the page.
     """
 
     name: str
@@ -58,7 +62,10 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Standing:
-    """A job's state (one of :data:`JOB_STATES`) and, if the job is not done, the reason."""
+    """The state of a job, one of :data:`JOB_STATES`.
+
+    ``cause`` is the reason why the job is not done; "" for a job that is done.
+    """
 
     state: str
     cause: str = ""
@@ -66,9 +73,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure: description, image as a ``data:`` address, and the drawn numbers as text lines.
+    """A figure as shown on a page.
 
-    ``problem`` is the reason if the figure could not be drawn.
+    Attributes:
+        about: The description of the figure.
+        image: The image as a ``data:`` URL.
+        lines: The drawn numbers, as lines of text.
+        problem: The reason why the figure could not be drawn, or "".
     """
 
     name: str
@@ -80,16 +91,15 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a page. The template prints the content and escapes every text.
+    """Content of a page.
 
     Attributes:
         verdicts: The verdicts on all claims of the preset.
-        unjudged: The reason why no verdict on the claims could be computed, or "".
-        settings: A dict from dotted key to the distinct values of this setting over the jobs.
-        versions: A dict from provenance key (such as the code version) to a list of values. The i-th values of all
-            lists form the i-th distinct combination.
-        version_counts: The number of runs with the i-th combination. Combinations are sorted by this number, largest
-            first.
+        unjudged: The reason why the claims could not be judged, or "".
+        settings: A dict from the dotted key of a setting to the distinct values of the setting in all jobs.
+        versions: The software versions and devices of the runs, as a dict from key to list. The i-th entries of all
+            lists form the i-th combination.
+        version_counts: The number of runs with each combination, in descending order.
     """
 
     request: PageRequest
@@ -104,7 +114,7 @@ class Page:
 
     @property
     def problems(self) -> list[str]:
-        """Return lines on figures and claims that failed, with the reasons."""
+        """Return one line per problem: a figure that was not drawn, or claims that were not judged."""
         lines = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
         if self.unjudged:
             lines.append(f"claims: {self.unjudged}")
@@ -112,24 +122,28 @@ class Page:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the number of jobs per state, omitting empty states."""
+        """Return a dict from each state to the number of jobs in this state. States without jobs are left out."""
         number = Counter(standing.state for _, standing in self.jobs)
         return {state: number[state] for state in JOB_STATES if number[state]}
 
     @property
     def mixed(self) -> list[str]:
-        """Return the provenance keys in which the runs differ."""
+        """Return the keys of ``versions``, such as ``code``, in which the runs differ."""
         return [key for key, values in self.versions.items() if len(set(values)) > 1]
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
-    """Write the page of ``jobs`` to ``path`` atomically, and return the content of the page.
+    """Write the page of a preset to ``path`` atomically, and return the content of the page.
 
-    ``unfinished`` maps run ids to the states of runs without a result.
+    Args:
+        path: The path of the HTML file.
+        request: The preset and its commands.
+        jobs: The jobs of the preset.
+        unfinished: A dict from run id to state, for runs without a result.
 
     Raises:
-        UserError: No run is finished, the runs do not fit the table (see :func:`preset_table`), or the file cannot
-            be written.
+        UserError: No run is finished, the runs do not fit the table (see :func:`preset_table`), or the file cannot be
+            written.
     """
     page = build_page(request, jobs, unfinished)
     write_atomic(path, render_page(page, path.parent))
@@ -184,12 +198,15 @@ def _draw(
 
 
 def describe_figure(name: str, figure: Callable[..., list[str]]) -> str:
-    """Return the description of ``figure``: the summary of its docstring."""
+    """Return the first line of the docstring of ``figure``, or ``name`` for a figure without a docstring."""
     return inspect.cleandoc(figure.__doc__ or name).split("\n")[0]
 
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
-    """Return the distinct values of each dotted key in the ``configs`` of jobs, in order of first occurrence."""
+    """Return the distinct values of each setting in ``configs``, as a dict by dotted key.
+
+    The values are texts, in order of first occurrence. Settings that affect no number in a result are left out.
+    """
     import pandas as pd
 
     flat = pd.DataFrame([flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs])
@@ -211,8 +228,11 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
 def render_page(page: Page, folder: Path | None = None) -> str:
     """Return ``page`` as HTML.
 
-    Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder`` is the folder of the
-    page; links to run folders are relative to this folder. Without ``folder``, runs have no links.
+    Every text is escaped, and a ``?`` replaces each control or invisible character.
+
+    Args:
+        page: The content of the page.
+        folder: The folder of the page, for relative links to run folders. If None, the page has no such links.
     """
     links = {}
     for run, _ in page.jobs:

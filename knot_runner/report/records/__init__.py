@@ -1,1 +1,1 @@
-"""Validation of records, and the terminal summary of each kind of run."""
+"""Terminal summary of each kind of run."""

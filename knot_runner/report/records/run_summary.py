@@ -25,11 +25,7 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 
 def summary_table(result: RunResult) -> Group:
-    """Return the summary of a run.
-
-    For a distillation, the summary has the measures per data set before and after distillation; for a federated run,
-    measures and rounds; for a temperature probe, a row per temperature.
-    """
+    """Return the summary of a run for the terminal. Its form depends on the kind of run."""
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
         return Group(text_line(f"{name}: diverged, so there are no results", "bold"), *dim_lines([], result))
@@ -38,7 +34,7 @@ def summary_table(result: RunResult) -> Group:
 
 
 def metrics_summary(name: str, result: RunResult) -> Group:
-    """Return a summary with each metric over all data sets, for a method family without its own summary function."""
+    """Return a summary with one row per metric. Each metric is computed over all data sets."""
     return run_view(name, result, ["metric", "value"], _overall(result), cost_lines(result))
 
 
@@ -62,7 +58,7 @@ def _number_rows(result: RunResult, keys: dict[str, str]) -> list[SummaryRow]:
 
 
 def stages_summary(name: str, result: StagesResult) -> Group:
-    """Return the summary of a distillation."""
+    """Return the summary of a run in stages: one row per data set, with the metrics before and after distillation."""
     measures = _measures(result)
     names: dict[str, float] = {}
     for metric in measures:
@@ -117,7 +113,7 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
 
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
-    """Return the summary of a federated run."""
+    """Return the summary of a federated run: a table of accuracies, and lines on rounds, clients, privacy and costs."""
     titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
     over = {f"accuracy over clients, {title}": f"metrics.client_accuracy.{key}" for key, title in titles.items()}
     rows = [*_overall(result), *_number_rows(result, over)]
@@ -145,7 +141,7 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
             parts[0] = f"target after {result.time_to_target:,.0f} s of {parts[0]}"
         if fleet.staleness:
             parts.append(f"{fleet.staleness:.1f} server steps old on average")
-        lost = {"of partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
+        lost = {"with partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
         for what, count in lost.items():
             if count:
                 parts.append(f"{count:,} {what}")
@@ -188,9 +184,9 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
 
 
 def cluster_lines(result: FederatedResult) -> Iterator[str]:
-    """Yield lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
+    """Yield lines on the clusters, such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
 
-    If the partition has known groups, a line states how well the clusters agree with them.
+    If the partition has known groups of clients, another line states how well the clusters agree with these groups.
     """
     clusters = result.clusters
     if clusters is None:
@@ -207,7 +203,11 @@ def cluster_lines(result: FederatedResult) -> Iterator[str]:
 
 
 def distill_summary(name: str, result: DistillResult) -> Group:
-    """Return the measures of the student and the teachers, and the weight and initial ratio of every loss term."""
+    """Return the summary of a distillation on a weighted sum of loss terms.
+
+    The table shows the metrics of the student and of the other trained models. Lines below the table give the weight of
+    each loss term, and the initial ratio of the weighted term to the cross-entropy.
+    """
     measures = _measures(result)
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
     rows: list[SummaryRow] = []
@@ -241,9 +241,15 @@ def run_view(
     lines: Iterable[str],
     wraps: bool = False,
 ) -> Group:
-    """Return a table titled ``name`` with ``rows`` under ``heads``. The first column names the rows.
+    """Return a summary of a run: a table, and dimmed lines below the table.
 
-    ``lines`` and the run's notes are printed dimmed below the table. ``wraps`` controls whether values may wrap.
+    Args:
+        name: The title of the table.
+        result: The result of the run. Its notes are printed below ``lines``.
+        heads: The headings of the columns. The first column names the rows.
+        rows: The rows of the table.
+        lines: The lines below the table.
+        wraps: Whether long values are wrapped.
     """
     columns = [TerminalColumn(heads[0], no_wrap=True)]
     columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
@@ -252,7 +258,7 @@ def run_view(
 
 
 def bold(text: str) -> Text:
-    """Return the main value of a row, in bold."""
+    """Return ``text`` in bold."""
     return Text(text, style="not dim bold")
 
 
@@ -262,12 +268,15 @@ def _score(value: float | None) -> Text:
 
 
 def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
-    """Return ``lines`` and the run's notes, dimmed."""
+    """Return ``lines`` and the notes of the run, as dimmed lines."""
     return dimmed((*lines, *result.notes))
 
 
 def cost_lines(result: RunResult) -> Iterator[str]:
-    """Yield a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; no line for results without costs."""
+    """Yield lines on costs, such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``.
+
+    If the target accuracy was reached, another line gives the bytes until then. A result without costs has no lines.
+    """
     costs = result.costs
     if costs is None:
         return

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10) -> str:
-    """Return CSV with escaped texts, empty cells for None, and floats with ``digits`` significant digits."""
+    """Return CSV text with the given heads and rows.
+
+    Texts are escaped, None becomes an empty cell, and floats have ``digits`` significant digits.
+    """
 
     def cell(value: Any) -> Any:
         if isinstance(value, str):
@@ -40,10 +43,15 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
 
 
 def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]:
-    """Write each of ``texts`` (suffix -> content) as ``name``.suffix below ``folder``, atomically; return the paths.
+    """Write one file per format, each atomically; return the paths of the files.
+
+    Args:
+        texts: A dict from file suffix to content.
+        folder: The folder of the files.
+        name: The name of the files without suffix.
 
     Raises:
-        UserError: The name is not a :data:`PLAIN_NAME`, or the folder cannot be written.
+        UserError: ``name`` is not a valid file name, or a file cannot be written.
     """
     if not re.fullmatch(PLAIN_NAME, name):
         raise UserError(
@@ -61,12 +69,12 @@ CSV_NUMBERS = ("mean", "low", "high", "std", "seeds", "planned", "diverged", "pa
 
 
 def table_markdown(table: ResultTable) -> str:
-    """Return GitHub Markdown: one table per group of columns, then the lines as a list."""
+    """Return ``table`` as GitHub Markdown: one Markdown table for each grid, followed by the footnotes as a list."""
     return _environment().get_template("table.md.j2").render(table=table)
 
 
 def table_latex(table: ResultTable) -> str:
-    """Return a ``table`` environment for booktabs: one tabular per group of columns, then the lines."""
+    """Return ``table`` as LaTeX for booktabs: one ``tabular`` for each grid, followed by the footnotes."""
     return _environment().get_template("table.tex.j2").render(table=table)
 
 
@@ -86,13 +94,15 @@ def _environment() -> Environment:
 
 
 def table_csv(table: ResultTable) -> str:
-    """Return CSV with one line per cell of the table.
+    """Return ``table`` as CSV with one line per cell. Missing numbers are empty.
 
-    A line has the names of row and column, the mean, both ends of the 95% interval, the standard deviation, the numbers
-    of seeds, the paper's number, and the gap (our mean minus the paper's number).
+    The columns are:
 
-    Missing numbers are empty. ``planned`` is the number of requested runs, ``seeds`` the number of runs in the mean,
-    and ``diverged`` the number of diverged runs.
+    - the names that identify the row, then ``column`` and ``metric``
+    - ``mean``, ``low``, ``high``, ``std``: our mean, the ends of its 95% interval, and the standard deviation
+    - ``seeds``, ``planned``, ``diverged``: the number of seeds in the mean, of planned seeds, and of diverged seeds
+    - ``paper``, ``paper_std``: the paper's value and its standard deviation
+    - ``gap``: our mean minus the paper's value
     """
     rows = []
     for row in table.rows:
@@ -107,6 +117,12 @@ def table_csv(table: ResultTable) -> str:
 
 
 def write_table(table: ResultTable, folder: Path, name: str) -> list[Path]:
-    """Write ``name``.md, .csv and .tex into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
+    """Write ``table`` as Markdown, CSV and LaTeX into ``folder``; return the paths of the files.
+
+    ``name`` is the name of the files without suffix.
+
+    Raises:
+        UserError: ``name`` is not a valid file name, or a file cannot be written.
+    """
     texts = {"md": table_markdown(table), "csv": table_csv(table), "tex": table_latex(table)}
     return write_forms(texts, folder, name)

@@ -29,7 +29,10 @@ class _Rate(ProgressColumn):
 
 
 def progress_bars(console: Console) -> Progress:
-    """Return progress bars for tasks with a field ``text``. The bars are shown only if ``console`` is a terminal."""
+    """Return progress bars for the terminal. They are not shown if ``console`` is not a terminal.
+
+    Each task that is added must have a field ``text``, which is printed next to its bar.
+    """
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),

@@ -1,4 +1,4 @@
-"""Data model of tables: cells, groups of columns and rows, as plain data for all renderers."""
+"""Data model of tables: cells, rows and groups of columns, as plain data for all output formats."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ METHOD_TITLES: Table[str] = Table("METHOD_TITLES", {}, papers="titles")
 
 @dataclass(frozen=True)
 class TableCell(Estimate):
-    """One number of a table.
+    """One cell of a table: a mean with its interval, and the paper's number.
 
     Attributes:
-        planned, diverged: The number of planned seeds and of diverged seeds.
-        gap: The mean minus the paper's number; None if the two are not comparable.
-        text: The text printed instead of the mean.
-        std: The standard deviation, printed if ``half`` is None.
+        planned, diverged: The number of planned seeds, and the number of seeds with a diverged run.
+        paper: The paper's number, if there is one.
+        gap: The mean minus the paper's number; None if the two numbers are not comparable.
+        text: The text that is printed instead of the mean; "" to print the mean.
+        std: The standard deviation, which is printed if there is no interval.
         paper_std: The paper's standard deviation.
     """
 
@@ -40,12 +41,18 @@ class ColumnGroup:
     """Columns under one heading.
 
     Attributes:
-        metric: The metric in the cells, if ``key`` is not its name.
-        block: The title of the grid (one printed table) that contains this group.
-        head: A common heading of all columns, instead of the column names.
-        heads: One heading per column, instead of the column names.
+        key: The key of the group, usually the name of a metric.
+        title: The heading of the group.
+        columns: The names of the columns, usually data sets.
+        digits: The number of decimals in the cells.
+        metric: The name of the metric in the cells; "" if it equals ``key``.
+        block: The title of the grid that contains this group. Groups with the same ``block`` form a grid.
+        head: A heading for every column, instead of the name of the column.
         signed: Whether positive numbers have a plus sign.
-        variant: The kind of runs in this group (:func:`run_rows.variant`), if the metric has several groups.
+        paper_digits: The largest number of decimals of the paper's numbers.
+        heads: One heading for each column, instead of the names of the columns.
+        of_global: The columns of data sets on which the global model is tested.
+        variant: The variant of the metric (see :func:`run_rows.variant`), if there is a group for each variant.
     """
 
     key: str
@@ -62,7 +69,11 @@ class ColumnGroup:
     variant: str | None = None
 
     def heading(self, column: int) -> str:
-        """Return the heading of a column: the column's name, or the metric's name if ALL is the only column."""
+        """Return the heading of a column. ``column`` is the index of the column.
+
+        Without ``head`` and ``heads``, the heading is the name of the column or, if ALL is the only column, the name of
+        the metric.
+        """
         if self.head or self.heads:
             return self.head or self.heads[column]
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
@@ -77,10 +88,10 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        keys: The values of the settings that identify the row, as typed on a command line; None for a setting that the
-            runs do not have. In a comparison, the row's numbers of runs follow.
+        keys: The values of the settings that identify the row, as typed on a command line. A setting that the runs lack
+            is None. In a comparison, the counts of runs are at the end.
         heads: The ``keys`` as printed.
-        cells: The numbers of the row.
+        cells: The cells of the row, by group of columns.
     """
 
     keys: tuple[str | None, ...]
@@ -94,11 +105,11 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a terminal shows a table.
+    """Layout of a table in a terminal.
 
     Attributes:
-        wide_heads: Whether each name of a row (``TableRow.heads``) has its own column if the width allows. Otherwise,
-            the other names are printed below the first name.
+        wide_heads: Whether each name of a row (``TableRow.heads``) has its own column if the terminal is wide enough.
+            Otherwise, the second and later names are printed below the first name.
         uniform: Whether all grids use the layout that the widest grid needs.
         splits: Whether a grid that is too wide is split into several grids.
     """
@@ -110,19 +121,22 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table. No row is marked as best, because only claims decide which method is better.
+    """A table, which consists of one or more grids.
 
     Attributes:
-        heads: The headings of the columns that name the rows.
+        heads: The headings of the columns with the names of the rows.
+        groups: The groups of columns with numbers.
         lines: The footnotes.
-        keys: In a comparison, the dotted key of each setting in ``heads``, and the name of each number of runs.
-        right: In a comparison, whether each column in ``heads`` contains numbers, which align right.
+        keys: In a comparison, the dotted keys of the settings in ``heads``, followed by the names of the counts of
+            runs.
+        right: In a comparison, whether each column in ``heads`` is aligned right.
         reading: In a comparison, the explanation of a cell. A comparison has a single grid without a title.
     """
 
     title: str
     heads: Sequence[str]
     groups: Sequence[ColumnGroup]
+    # No row is marked as best, because only claims decide which method is better.
     rows: Sequence[TableRow]
     lines: Sequence[str]
     keys: Sequence[str] = ()
@@ -131,16 +145,16 @@ class ResultTable:
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns of each grid (groups with the same ``block``); one empty list without groups."""
+        """Return the groups of columns of each grid. A table without groups has one grid without groups."""
         return list(by_key((group.block, group) for group in self.groups).values()) or [[]]
 
     def block_title(self, groups: Sequence[ColumnGroup]) -> str:
-        """Return the heading of groups that share one grid; "" for a comparison."""
+        """Return the title of the grid that consists of ``groups``; "" for a comparison."""
         if self.reading:
             return ""
         return groups[0].block or "; ".join(group.title for group in groups)
 
 
 def display(method: str) -> str:
-    """Return the title of a method, such as Sinkhorn-E, or the method's name if it has no title."""
+    """Return the title of a method, such as Sinkhorn-E; for a method without title, return its name."""
     return METHOD_TITLES.get(method, method)

@@ -1,6 +1,6 @@
-"""Terminal output: console, lines of text, and tables in three styles. A width of 80 columns suffices.
+"""Terminal output: console, lines of text, and tables in three styles.
 
-Every text passes through :func:`text_line` or a column, which remove control characters.
+:func:`text_line` and :class:`TerminalColumn` replace control characters. Every text passes through one of them.
 """
 
 from __future__ import annotations
@@ -34,30 +34,33 @@ TerminalRow = Sequence[str | Text] | None
 
 
 def output() -> Console:
-    """Return a console for stdout."""
+    """Return a console for stdout. If stdout is not a terminal, tables are not wrapped."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def text_line(text: str, style: str = "") -> Text:
-    """Return ``text`` in one line, in ``style``."""
+    """Return ``text`` as a single line in ``style``, with ``?`` for each control character."""
     return Text(plain(text), style=style)
 
 
 def dimmed(lines: Iterable[str]) -> list[Text]:
-    """Return ``lines``, each in one dimmed line."""
+    """Return each of ``lines`` as a dimmed line."""
     return [text_line(line, DIM) for line in lines]
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print ``text`` as one line, which wraps in a narrow terminal."""
+    """Print ``text`` as one line. A narrow terminal wraps the line."""
     console.print(text_line(text, style), soft_wrap=True)
 
 
 class TerminalColumn(Column):
-    """A column of a terminal table: rich's column, whose ``head`` is plain text.
+    """A column of a terminal table. Its head is plain text, without markup.
 
-    ``right``: whether to align cells right, as for numbers. ``look``: further options of rich's column.
+    Args:
+        head: The head of the column.
+        right: Whether the cells are aligned right, as for numbers.
+        **look: Further options of ``rich.table.Column``.
     """
 
     def __init__(self, head: str | Text = "", right: bool = False, **look: Any) -> None:
@@ -65,7 +68,7 @@ class TerminalColumn(Column):
 
 
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
-    """Return a table of items with bold heads, or without heads if no column has one."""
+    """Return a table that lists items. The heads are bold, or absent if no column has a head."""
     has_heads = any(column.header for column in columns)
     return _filled(columns, rows, title=title or None, box=None, padding=(0, 2, 0, 0), show_header=has_heads)
 
@@ -73,15 +76,18 @@ def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], titl
 def results_grid(
     columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], padding: tuple[int, int, int, int] = (0, 2, 0, 0)
 ) -> Table:
-    """Return a table of numbers of many runs, with plain heads.
+    """Return a table with the numbers of many runs. The heads are not bold.
 
-    ``padding`` is the space above, right of, below and left of the text in a cell.
+    ``padding`` is the space around the text in a cell, in the order top, right, bottom, left.
     """
     return _filled(columns, rows, box=None, padding=padding, pad_edge=False, header_style="")
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
-    """Return a table of the numbers of one run with a ``title``, and with lines below the heads and between parts."""
+    """Return a table with a title and the numbers of one run.
+
+    The table has a horizontal line below the heads, and a horizontal line for each None in ``rows``.
+    """
     return _filled(
         columns, rows, title=text_line(title, "bold"), box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
         collapse_padding=True,
@@ -104,7 +110,10 @@ def _cell_text(cell: str | Text) -> Text:
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """Rich renderable of a table that adapts to the width: an interval is next to the mean, or below the mean."""
+    """A table for printing with rich. The layout adapts to the width of the terminal.
+
+    In a narrow terminal, an interval is printed below its mean instead of next to it.
+    """
 
     table: ResultTable
 

@@ -1,8 +1,4 @@
-"""Names and numbers as text.
-
-Names are escaped for the target format. The metric determines the number of digits, and large amounts have decimal
-prefixes (k, M, G).
-"""
+"""Names and numbers as text."""
 
 from __future__ import annotations
 
@@ -27,12 +23,12 @@ _LATEX = str.maketrans({
 
 
 def plain(text: str) -> str:
-    """Return ``text`` in one line, with ``?`` for control and invisible characters (including ANSI codes)."""
+    """Return ``text`` in one line, with ``?`` for each control or invisible character."""
     return _CONTROL.sub("?", text)
 
 
 def short_line(label: str) -> str:
-    """Return settings without their group names: ``support=onehot`` for ``task.labels.support=onehot``."""
+    """Return the settings in ``label`` without group names: ``support=onehot`` for ``task.labels.support=onehot``."""
     return _ABOVE.sub(r"\1", label)
 
 
@@ -47,15 +43,15 @@ def escape_latex(text: str) -> str:
 
 
 def escape_csv(text: str) -> str:
-    """Return ``text``, changed so that no spreadsheet reads the text as a formula. The module ``csv`` adds quotes."""
+    """Return ``text`` in a form that no spreadsheet reads as a formula. Quotation marks are not added."""
     text = plain(text)
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Return a dict from setting to value for a job's label.
+    """Return the settings in the label of a job as a dict, for a label such as ``method.mu=0.1, training.lr=0.01``.
 
-    A group that is swept as a whole (``a.b={kind:soup,lr:0.01}``) is divided into its settings.
+    A group of settings is split: ``a.b={kind:soup,lr:0.01}`` becomes the settings ``a.b.kind`` and ``a.b.lr``.
     """
     settings: dict[str, str] = {}
     for part in label.split(", "):
@@ -71,9 +67,10 @@ def label_settings(label: str) -> dict[str, str]:
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Return a dict from label to displayed label.
+    """Return a dict from each label to the label as displayed.
 
-    A group that is swept as a whole is divided into its settings. Settings common to all ``labels`` are omitted.
+    If a label contains a group of settings, such as ``a.b={kind:soup,lr:0.01}``, the displayed label lists the single
+    settings. It omits the settings that all ``labels`` have in common.
     """
     by_label = {}
     for label in labels:
@@ -88,31 +85,41 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
 
 def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
-    """Return the first ``most`` of ``names`` and the number of remaining names: ``a, b and 3 more``."""
+    """Return the first names and the number of the other names as text, such as ``a, b and 3 more``.
+
+    Args:
+        names: The names.
+        most: The number of names that are listed.
+        gap: The text between two names.
+        more: A text at the end, if there are other names.
+    """
     rest = len(names) - most
     return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
 
 
 def number(value: float, digits: int) -> str:
-    """Return a number as text: ``0.412`` for ``0.4123`` (three digits).
+    """Return a number with ``digits`` decimals as text, such as ``0.412`` for ``0.4123`` and three decimals.
 
-    Counts (``digits`` 0) have thousands separators.
+    A number without decimals has thousands separators.
     """
     return f"{value:,.0f}" if digits == 0 else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """Return :func:`number`, with a plus sign if ``plus`` is true and the printed number is positive."""
+    """Return ``value`` as text, see :func:`number`. If ``plus`` is true, a positive number has a plus sign."""
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
-    """Return three texts for a table cell: mean, interval and the paper's number.
+    """Return three texts of a table cell: the mean, the interval, and the paper's number.
 
-    The mean is ``div.`` if no run finished and some diverged, and ``-`` if there are no runs. The interval has the form
-    ``±0.010``. Without an interval, the second text is the standard deviation in the same form, or "" if it is unknown.
-    The paper's number is in parentheses, with the digits and the standard deviation that the paper prints. If the paper
-    has no such number, the third text is "".
+    - The mean is ``div.`` if no run finished and at least one run diverged. It is ``-`` if it is missing for another
+      reason.
+    - The interval has the form ``±0.010``. Without an interval, the second text is the standard deviation, if it is
+      known.
+    - The paper's number is in parentheses, with the paper's standard deviation.
+
+    Other missing texts are "".
     """
     value = cell.text or "-"
     interval = ""
@@ -137,10 +144,10 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 
 
 def too_few_seeds(estimate: Estimate) -> str:
-    """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
+    """Return a note such as ``n=2: too few seeds (~6)`` if the interval of a difference over two seeds includes 0.
 
-    In this example, the interval would exclude 0 with six seeds of the observed variance. Return "" for any other
-    difference, and if the variance is 0.
+    In this example, an interval over about six seeds would exclude 0, if the variance stays the same. In all other
+    cases, return "".
     """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
@@ -151,7 +158,17 @@ def too_few_seeds(estimate: Estimate) -> str:
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
-    """Return ``±0.010``; or the interval `` [0.905, 1]`` for a share, if 0 or ``top`` clips the interval."""
+    """Return the interval of a mean as text, such as ``±0.010``.
+
+    If the interval exceeds the range from 0 to ``top``, return the ends of the clipped interval, such as
+    `` [0.905, 1]``.
+
+    Args:
+        mean: The mean.
+        half: The half-width of the interval.
+        digits: The number of decimals.
+        top: The largest possible value of a fraction or percentage; None for other numbers.
+    """
     low = mean - half
     high = mean + half
     if top is None or 0 <= low <= high <= top:
@@ -165,7 +182,7 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
-    """Return mean and interval as text, such as ``0.412±0.010``, or only the mean if there is no interval."""
+    """Return a mean and its interval as text, such as ``0.412±0.010``. Without an interval, return only the mean."""
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
@@ -205,16 +222,16 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """Return the prefix for amounts up to ``largest``, and its factor.
+    """Return the decimal prefix that suits the amount ``largest``, and its factor, such as ("k", 1000.0).
 
-    ``largest`` divided by the factor has one to three digits before the decimal point.
+    The amount divided by the factor has one to three digits before the decimal point.
     """
     step = sum(abs(largest) >= 1000**power for power in range(1, len(PREFIXES)))
     return PREFIXES[step], 1000.0**step
 
 
 def quantity(amount: float, unit: str) -> str:
-    """Return ``amount`` with three digits and a prefix, such as ``12.4 MB`` or ``340 B``."""
+    """Return ``amount`` with three significant digits and a decimal prefix, such as ``12.4 MB`` or ``340 B``."""
     prefix, factor = prefix_of(amount)
     value = amount / factor
     if f"{value:.3g}" == "1e+03" and prefix != PREFIXES[-1]:  # 999.9 rounds to a thousand

@@ -1,7 +1,6 @@
-"""All statistical procedures of reports, with their sources.
+"""Statistical procedures of all reports, with their sources.
 
-- ``intervals``: Student's t interval over seeds, intervals clipped to the range of a share, and the bootstrap's draws
-  of test items with replacement, which are the same for all runs.
-- ``effects``: the interval, p-value and power of an effect over seeds and test items; the control of false verdicts by
-  Holm's correction and alpha spending; and the number of further seeds that a verdict needs.
+- ``intervals``: Student's t interval over seeds, and bootstrap resamples of the test examples.
+- ``effects``: the interval, p-value and power of an effect over seeds and test examples. Holm's correction and alpha
+  spending control the rate of false verdicts.
 """

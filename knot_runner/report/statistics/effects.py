@@ -1,24 +1,31 @@
-"""Uncertainty of an effect over seeds and test items: bootstrap of the items, Student's t over the seeds.
+"""Uncertainty of an effect over seeds and test examples.
 
-With two to five seeds, a percentile bootstrap cannot leave the range of the seeds. In simulations, the coverage of its
-95% interval is 51% with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279).
-Student's t over the seeds treats the seeds as independent, although all share the same test items. The coverage of its
-95% interval is 67% with five seeds if seeds and item sets have equal variance.
+Two common intervals are too narrow:
 
-The variance of the mean therefore has two parts. The first part is s^2 / n over n seeds with sample variance s^2. The
-second part is common to all seeds, because they share their test items. It is the covariance of the seeds' effects when
-the items are resampled. The squares of the two half-widths are added (as in Zou & Donner 2008). The interval is at
-least as wide as the interval over items alone. The simulated coverage of 95% intervals is 95.0% to 99.1%, for two to
-ten seeds, whatever share of the variance is due to the items (``test_intervals``).
+- A percentile bootstrap of the seeds. With two to five seeds, its interval cannot exceed the range of the seeds'
+  effects. In simulations, the coverage of a 95% interval is 51% with two seeds and 76% with three seeds, even with
+  Hesterberg's expanded percentiles (arXiv 1411.5279).
+- Student's t over the seeds. This interval treats seeds as independent, although all seeds use the same test examples.
+  If seeds and the choice of test examples contribute equally to the variance, a 95% interval with five seeds has a
+  coverage of 67%.
 
-Error control: neither the number of claims nor interim analyses increase the rate of false verdicts. The p-values of
-several claims are corrected by Holm's method. A preset fixes a number of seeds n in advance (``report.seeds``).
-Verdicts are given only at n, 2 n, 4 n, ... seeds, and use the seeds 0, 1, 2, ..., so that no seed can be selected.
+The variance of the mean effect is therefore computed as the sum of two parts:
 
-The allowed rate of false verdicts (type-I error) is 5%. The first analysis may spend two thirds of this error, and each
-further analysis two thirds of the remaining error. The shares 2/3, 2/9, 2/27, ... add up to one. By the union bound,
-false verdicts stay within 5% for any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983).
-Most of the error is spent at the planned number of seeds, where most studies end.
+- s^2 / n, for n seeds with sample variance s^2
+- the covariance between the effects of different seeds when the test examples are resampled
+
+The squared half-widths that belong to the two parts are added (as in Zou & Donner 2008). The interval is never narrower
+than the interval over test examples alone. In simulations with two to ten seeds, the coverage of a 95% interval is
+95.0% to 99.1%, for every ratio of the two parts.
+
+Neither the number of claims nor interim analyses increase the rate of false verdicts (type-I error) above 5%:
+
+- Holm's method corrects the p-values for the number of claims.
+- A preset fixes a number of seeds n in advance (``report.seeds``). Verdicts are given only in interim analyses at n,
+  2n, 4n, ... seeds. These analyses use the seeds 0, 1, 2, ..., so that nobody can pick favorable seeds.
+- The first analysis may spend two thirds of the 5%, and each further analysis may spend two thirds of the rest. These
+  fractions, 2/3, 2/9, 2/27, ..., add up to one. By the union bound, the rate therefore stays within 5% for any stopping
+  rule (alpha spending, Lan & DeMets 1983).
 """
 
 from __future__ import annotations
@@ -37,12 +44,15 @@ SPREADS = (np.arange(100) + 0.5) / 100
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """A mean ``effect`` over ``seeds``.
+    """Estimate of an effect: its mean over seeds, and the parts of its variance.
 
     Attributes:
+        effect: The mean over seeds.
+        seeds: The number of seeds.
         spread: The standard deviation over seeds; None for one seed.
-        shared: The part of the mean's variance that is due to common test items, and that more seeds do not reduce.
-        items: The part of the mean's variance that remains if the seeds are fixed and only the test items vary.
+        shared: The part of the mean's variance that arises because all seeds use the same test examples. More seeds do
+            not reduce this part.
+        items: The variance of the mean if the seeds are fixed and only the test examples vary.
     """
 
     effect: float
@@ -53,13 +63,14 @@ class EffectEstimate:
 
     @property
     def flat(self) -> bool:
-        """Return whether the effect is the same for all seeds and test items, so that no spread can be estimated."""
+        """Return whether the effect is the same for all seeds and test examples."""
         return not self.spread and not self.items
 
     def half(self, alpha: float, seeds: int | None = None) -> float:
-        """Return the half-width of the confidence interval of level 1 - ``alpha`` for ``seeds`` seeds.
+        """Return the half-width of the confidence interval of level 1 - ``alpha``.
 
-        By default, ``seeds`` is the number of seeds in the estimate. For one seed, the interval covers test items only.
+        If ``seeds`` is given, this is the half-width to expect with that number of seeds and the same spread. If the
+        estimate is from one seed, the interval covers only the variation over test examples.
         """
         count = seeds or self.seeds
         z = -normal_quantile(alpha / 2)
@@ -71,15 +82,19 @@ class EffectEstimate:
 
 
 def interval(estimate: EffectEstimate) -> tuple[float, float]:
-    """Return the 95% interval, which has width 0 if neither seeds nor items vary."""
+    """Return the lower and the upper end of the 95% interval of the effect.
+
+    If the effect is the same for all seeds and test examples, both ends equal the effect.
+    """
     half = estimate.half(1 - LEVEL)
     return estimate.effect - half, estimate.effect + half
 
 
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
-    """Return the two-sided p-value, the smallest alpha whose interval excludes ``threshold``; None for one seed.
+    """Return the two-sided p-value for the hypothesis that the effect equals ``threshold``; None for one seed.
 
-    If all seeds have the same effect, the p-value is from the sign test.
+    The p-value is the smallest alpha for which the interval of level 1 - alpha excludes ``threshold``. If the effect is
+    the same for all seeds and test examples, the sign test gives the p-value.
     """
     gap = abs(estimate.effect - threshold)
     if estimate.seeds < 2:
@@ -97,15 +112,23 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
 
 
 def sign_test(seeds: int) -> float:
-    """Return the two-sided p-value of ``seeds`` effects of the same sign (Arbuthnott 1710; Dixon & Mood 1946)."""
+    """Return the two-sided p-value of the sign test if all effects of ``seeds`` seeds have the same sign.
+
+    Sources: Arbuthnott 1710; Dixon & Mood 1946.
+    """
     return 2.0 ** (1 - seeds)
 
 
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
-    """Return the probability that the interval of a repeated study excludes a threshold at distance ``gap``.
+    """Return the probability that the interval of a repeated study excludes the threshold.
 
-    The study has ``seeds`` seeds (at least two) on the same test items, and its interval has level 1 - ``alpha``. The
-    true effect and spread are assumed to equal the estimates.
+    The true effect and spread are assumed to equal the estimates. The repeated study uses the same test examples.
+
+    Args:
+        estimate: The estimates of effect and spread.
+        gap: The distance between the effect and the threshold.
+        alpha: The interval of the repeated study has level 1 - ``alpha``.
+        seeds: The number of seeds in the repeated study, at least two.
     """
     if estimate.flat:
         return float(gap > 0 and sign_test(seeds) < alpha)
@@ -121,11 +144,13 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 
 
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
-    """Return the estimate from the ``effects`` of n seeds and from ``replicates`` of shape [B, n] on resampled items.
+    """Return the estimate of an effect over seeds and test examples.
 
-    A row of ``replicates`` holds the effects of all seeds on one resample. Seeds with the same test items use the same
-    resample; other seeds draw independently. If ``replicates`` is None, the estimate covers only the variation over
-    seeds.
+    Args:
+        effects: The effects of n seeds.
+        replicates: The effects of the n seeds on B resamples of the test examples, shape [B, n]. Seeds with the same
+            test examples must use the same resamples, and seeds with different test examples independent resamples. If
+            None, the estimate reflects only the variation over seeds.
     """
     count = len(effects)
     effect = math.fsum(effects) / len(effects)
@@ -152,9 +177,9 @@ POWER = 0.8
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values (Holm 1979).
+    """Return p-values after Holm's correction for the number of hypotheses (Holm 1979).
 
-    If each hypothesis with an adjusted p-value of at most alpha is rejected, the family-wise error rate is at most
+    If you reject every hypothesis with a corrected p-value of at most alpha, the family-wise error rate is at most
     alpha.
     """
     order = np.argsort(values, kind="stable")
@@ -166,30 +191,39 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Look:
-    """A planned interim analysis at ``seeds`` seeds, which may spend the share ``share`` of the type-I error ALPHA."""
+    """A planned interim analysis.
+
+    Attributes:
+        seeds: The number of seeds that the analysis uses.
+        share: The fraction of the allowed type-I error :data:`ALPHA` that the analysis may spend.
+    """
 
     seeds: int
     share: float
 
 
 def looks(planned: int, seeds: int) -> list[Look]:
-    """Return the interim analyses that ``seeds`` seeds allow: at ``planned``, 2 * ``planned``, 4 * ``planned``, ..."""
+    """Return the planned interim analyses that need at most ``seeds`` seeds.
+
+    Interim analyses use ``planned``, ``2 * planned``, ``4 * planned``, ... seeds.
+    """
     reached: list[Look] = []
     while (count := planned * 2 ** len(reached)) <= seeds:
+        # Most of the error is spent at the planned number of seeds, where most studies end.
         reached.append(Look(count, 2 / 3 ** (len(reached) + 1)))
     return reached
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return the number of seeds to add to ``seeds`` until the first interim analysis with 80% power.
+    """Return how many seeds to add to reach the first interim analysis with a power of at least 80%.
 
-    The true effect and spread are assumed to equal the estimates. Return None for one seed, whose spread is unknown.
-    Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` seeds are needed, or if no number suffices with these test
-    items.
+    The true effect and spread are assumed to equal the estimates. Return None for an estimate from one seed, because
+    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` seeds are needed, or if no number of
+    seeds suffices with these test examples.
 
     Args:
         estimate: The estimate of the effect.
-        gap: The distance from the effect to the threshold.
+        gap: The distance between the effect and the threshold.
         planned: The planned number of seeds.
         seeds: The present number of seeds.
         claims: The number of undecided claims, by which Holm's method divides alpha.

@@ -1,7 +1,6 @@
-"""95% intervals, and random draws of test items for the bootstrap.
+"""Intervals with 95% confidence, and random draws of test examples for the bootstrap (Efron 1979).
 
-The intervals are Student's t for a mean over seeds, and the percentile bootstrap for a metric (Efron 1979). All runs
-with the same test set use the same draws of test items.
+Intervals of a mean over seeds are Student's t intervals.
 """
 
 from __future__ import annotations
@@ -35,7 +34,10 @@ def normal_quantile(probability: float) -> float:
 
 
 def clipped_interval(low: float, high: float, top: float | None) -> tuple[float, float]:
-    """Return the interval, clipped to the range 0 to ``top`` of a share; unchanged if ``top`` is None."""
+    """Return the interval from ``low`` to ``high``, clipped to the range from 0 to ``top``.
+
+    If ``top`` is None, the interval is unchanged.
+    """
     return (low, high) if top is None else (max(low, 0.0), min(high, top))
 
 
@@ -59,12 +61,13 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and its 95% interval. The interval of a share is clipped at 0 and ``top``.
+    """A mean over seeds and its 95% t interval.
 
     Attributes:
         mean: The mean over ``n`` seeds; None without seeds.
         half: The half-width of the 95% interval; None for fewer than two seeds.
-        top: The maximum of a share; None for other numbers.
+        top: The maximum at which the interval is clipped: 1 for a fraction, 100 for a percentage, None for other
+            numbers.
     """
 
     mean: float | None = None
@@ -74,21 +77,32 @@ class Estimate:
 
     @property
     def band(self) -> tuple[float | None, float | None]:
-        """Return the interval; (None, None) for fewer than two seeds."""
+        """Return the lower and the upper end of the interval; (None, None) for fewer than two seeds."""
         if self.mean is None or self.half is None:
             return None, None
         return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
 def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate:
-    """Return the mean and 95% t interval of ``values``. Raises ValueError if ``values`` is empty."""
+    """Return the mean of ``values`` and its 95% t interval.
+
+    If ``top`` is given, the interval is clipped to the range from 0 to ``top``.
+
+    Raises:
+        ValueError: ``values`` is empty.
+    """
     return Estimate(*mean_interval(values), len(values), top)
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Return the number of seeds at which the 95% interval excludes 0, or None for more than :data:`MAX_SEEDS`.
+    """Return the number of seeds at which the 95% interval would exclude 0; None for more than :data:`MAX_SEEDS`.
 
-    The mean and variance of more seeds are assumed to equal those of the first ``n`` seeds.
+    The mean and variance over more seeds are assumed to equal those of the first ``n`` seeds.
+
+    Args:
+        mean: The mean over the first ``n`` seeds.
+        half: The half-width of the 95% interval of this mean.
+        n: The present number of seeds, at least two.
     """
     level = (1 + LEVEL) / 2
     spread = half * math.sqrt(n) / student_quantile(level, n - 1)
@@ -99,11 +113,10 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
 
 
 def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield arrays of shape [resamples, items], float32: how often each of ``items`` test items is drawn in a resample.
+    """Yield arrays that count how often each bootstrap resample contains each test example.
 
-    The product of such an array with a matrix of shape [items, K] has the sums of the K columns over each resample. All
-    arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` (the number of test items) and
-    ``seed``, so that all runs with the same test set draw the same items.
+    Each array has the shape [B, N] and the type float32, for B resamples and N test examples. The argument ``items``
+    is N. All arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` and ``seed``.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)

@@ -1,1 +1,1 @@
-"""Tables of our numbers next to the papers' printed numbers, with footnotes."""
+"""Tables that show the results of runs next to the numbers printed in the papers, with footnotes."""

@@ -1,4 +1,4 @@
-"""Tables as plain data, from run folders only: our means and intervals over seeds, next to the paper's numbers."""
+"""Tables as plain data, from run folders only."""
 
 from __future__ import annotations
 
@@ -41,13 +41,11 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
 
     Args:
         jobs: The jobs of the preset, finished or not.
-        spec: The preset's ``report:``. ``kind`` is one of :data:`TABLE_KINDS`, ``paper`` names the printed table to
-            show next to ours, and ``notes`` are printed below the table.
-        command: The command that runs the jobs.
+        spec: The preset's section ``report:``.
+        command: The command that runs the jobs, for messages.
 
     Raises:
-        UserError: No run is finished; the kind, a metric or the printed table is unknown; the runs have several tasks;
-            or the printed table has another task.
+        UserError: No run is finished, a name in ``spec`` is unknown, or the runs do not fit the table.
     """
     name = spec.get("kind", "methods")
     if name not in TABLE_KINDS:
@@ -68,7 +66,16 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
 
 
 def printed_table(name: str, spec: Config) -> PrintedTable | None:
-    """Return the paper's table to show next to ours. Checks that table and metrics fit the table kind ``name``."""
+    """Return the paper's table that ``spec`` selects for comparison; None if ``spec`` selects no table.
+
+    Args:
+        name: The kind of our table, one of :data:`TABLE_KINDS`.
+        spec: The preset's section ``report:``.
+
+    Raises:
+        UserError: A metric is unknown. Or the paper's table is unknown, of the wrong kind, or not selected although
+            this kind of table requires it.
+    """
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)
     known = metrics

@@ -1,4 +1,4 @@
-"""Footnotes of tables, which report what limits the comparison of numbers."""
+"""Footnotes of tables: which numbers are missing, and what limits comparisons of the numbers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ _MAX_NAMED = 4
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
-    """Yield lines on missing runs and on damaged results. Table rows that lack the same number of runs share a line.
+    """Yield footnotes on missing runs and on damaged results.
 
-    ``rows`` has a row for each run, as in :func:`run_rows`, and ``names`` the name of the run's row in the table.
+    Table rows that lack the same seeds for the same reasons are listed in one footnote.
+
+    Args:
+        rows: A frame with one row per run, as returned by :func:`run_rows`.
+        names: For each run, the name of the table row to which the run belongs.
     """
     cases = []
     reasons = rows.state.where(rows.state.isin(UNUSED), rows.problem)
@@ -44,7 +48,10 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
 
 
 def not_counted(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield one line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
+    """Yield a line for each result that exists but is not used, such as a damaged result. See :data:`UNUSED`.
+
+    If there are many such results, the last line only counts the others.
+    """
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     for problem in problems[:_MAX_NAMED]:
         yield f"Not counted: {problem}."
@@ -54,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield lines on the source and the amount of training data, if these limit the comparison."""
+    """Yield footnotes on the source and the amount of training data, if these limit the comparison of results."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
@@ -66,7 +73,7 @@ def sources(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def training_sizes(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield lines on methods of one task that train on different numbers of examples."""
+    """Yield a footnote for each task whose methods train on different numbers of examples."""
     for task, members in by_key((run.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.config for run in members):
             continue
@@ -81,7 +88,7 @@ def training_sizes(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def one_class(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a line on the runs whose model predicts a single class."""
+    """Yield a footnote that lists the runs whose model predicts the same class for every test example."""
     names = []
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
@@ -91,16 +98,19 @@ def one_class(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Return whether the ``runs`` use real data, as the papers do."""
+    """Return whether all finished ``runs`` use real data, so that results can be compared with the papers."""
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield lines if ALL covers different data sets in different runs, or fewer data sets than in the paper.
+    """Yield footnotes if the column ALL is an average over different data sets in the runs or in the paper.
 
-    ``measured`` has the data sets of each run.
+    Args:
+        columns: The columns of the table: names of data sets, and ALL.
+        measured: The names of the data sets in each run.
+        table: The paper's table, or None.
     """
     if len(set(measured)) > 1:
         yield "The runs have different data sets, so ALL is not comparable."
@@ -115,7 +125,7 @@ def missing_columns(
 
 
 def cited(table: PrintedTable | None) -> Iterator[str]:
-    """Yield lines on the source of the printed numbers and their known errors."""
+    """Yield footnotes on the paper's table: its source, and the notes on it. If ``table`` is None, yield nothing."""
     if table is not None:
         number = f", Table {table.table}" if table.table is not None else ""
         yield f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}."
@@ -123,7 +133,11 @@ def cited(table: PrintedTable | None) -> Iterator[str]:
 
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a line if a case differs from the paper in the number of classes, or has less than half of its images."""
+    """Return a list with one footnote if the data of a case are not comparable with the paper's data; otherwise, [].
+
+    The data are not comparable if the number of classes differs, or if a run has less than half of the paper's training
+    images.
+    """
     if not table or case not in table.cases:
         return []
     theirs = table.cases[case]

@@ -1,4 +1,4 @@
-"""A kind of table: the function that builds it, and its valid options."""
+"""Kinds of tables. A kind consists of a function that builds a table, and of the options of the table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ def aggregate(
     comparable: bool = True,
     top: float | None = None,
 ) -> TableCell:
-    """Return the cell with the mean of ``ours`` over seeds, next to the ``paper``'s number.
+    """Return a table cell with the mean over seeds, and with the paper's number for comparison.
 
-    ``members`` are the runs of the cell, as rows of :func:`run_rows`. ``ours`` has their numbers, with None for a run
-    without the number. The gap (our mean minus the paper's number) is set only if both are ``comparable``. ``top`` is
-    the maximum of a share, 1 or 100.
+    Args:
+        ours: The numbers of the runs in the cell; None for a run without a number.
+        members: The runs in the cell, as rows of :func:`run_rows`.
+        paper: The paper's number, or None.
+        comparable: Whether our mean and the paper's number are comparable. If so, the cell also has the gap: our mean
+            minus the paper's number.
+        top: The largest possible value: 1 for fractions, 100 for percentages, None for other numbers.
     """
     measured = [value for value in ours if value is not None]
     planned = members.seed.nunique()
@@ -41,13 +45,13 @@ def aggregate(
 
 @dataclass(frozen=True)
 class TableRequest:
-    """Inputs of a table.
+    """Inputs of the function that builds a table.
 
     Attributes:
-        runs: The finished and unfinished runs of the preset.
-        printed: The paper's table to show next to ours, or None.
+        runs: All runs of the preset, finished or not.
+        printed: The paper's table for comparison, or None.
         metrics: The metrics in the table, in order.
-        options: The preset's ``report:``.
+        options: The preset's section ``report:``.
     """
 
     runs: Sequence[Run]
@@ -62,12 +66,11 @@ class TableKind:
 
     Attributes:
         make: A function that returns the rows, the headings of the row names, the groups of columns, and the footnotes.
-        metrics: A function that returns the names that ``report.metrics`` may have; None accepts every name.
+        metrics: A function that returns the names that ``report.metrics`` may contain; None accepts every name.
         usual: The default metrics.
-        printed: The kind of the paper's table that can be shown next to ours, or "".
-        needs: The name of a suitable printed table, if this kind takes rows or columns from a printed table; otherwise
-            "".
-        options: Further keys of ``report:`` in presets with this kind of table.
+        printed: The kind of a paper's table that can be shown for comparison; "" if no paper's table can be shown.
+        needs: The name of a suitable paper's table, if this kind requires one; "" if it requires none.
+        options: Additional keys that ``report:`` may have for this kind of table.
         layout: The layout in a terminal.
     """
 

@@ -1,4 +1,7 @@
-"""Tables of methods x data sets and of settings x ALL, compared with the paper's tables."""
+"""Tables with one row per method and combination of settings, compared with the papers' tables.
+
+The columns are either all data sets, or only ALL, which stands for all data sets together.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,20 @@ from knot_runner.util.errors import UserError
 
 
 def methods_table(request: TableRequest) -> Parts:
-    """Return a row per method and setting, and for each metric a column per data set and a column ALL (the mean)."""
+    """Return a table with one row per method and combination of settings.
+
+    Each metric has one column per data set, and a column ALL for all data sets together.
+    """
     columns = _columns(request.printed, finished(request.runs))
     rows, heads, groups, lines = methods_by_data(request, columns)
     return rows, heads, [replace(group, block=group.title) for group in groups], lines
 
 
 def grid_table(request: TableRequest) -> Parts:
-    """Return a row per method and setting, and a column per metric with the mean over data sets."""
+    """Return a table with one row per method and combination of settings, and one column per metric.
+
+    Each value is for all data sets together.
+    """
     return methods_by_data(request, ("ALL",))
 
 
@@ -37,12 +46,17 @@ def methods_by_data(
     more: Mapping[ColumnGroup, Callable[[Run], float | None]] | None = None,
     more_lines: Sequence[str] = (),
 ) -> Parts:
-    """Return the table of the requested metrics on the data sets ``columns``, plus ``more`` columns.
+    """Return a table with one row per method and combination of settings, and one column per metric and data set.
 
-    ``more`` maps further groups of columns to functions that return the group's number for a run.
+    Args:
+        request: The inputs of the table.
+        columns: The names of the data sets, and ALL for all data sets together.
+        more: Additional columns: a dict from a group with one column to a function. For a run, the function returns the
+            value in this column.
+        more_lines: Additional footnotes.
 
     Raises:
-        UserError: The runs have several tasks, or the printed table has another task.
+        UserError: The runs have several tasks, or the paper's table is for another task.
     """
     runs = request.runs
     table = request.printed

@@ -1,8 +1,8 @@
-"""Federated Wasserstein distance (FedWaD), on numpy arrays in float64, usable without the rest of the package.
+"""Federated Wasserstein distance (FedWaD) on NumPy arrays in float64, usable without the rest of the package.
 
-``distance_between`` runs the whole algorithm for two measures. ``Client`` implements the client and ``server`` the
-server; they exchange ``Message`` objects. ``interpolate``, ``wasserstein`` and ``optimal_plan`` are the operations on
-measures.
+``distance_between`` runs the whole algorithm for two measures. The class ``Client`` implements a client, and the module
+``server`` implements the server. Clients and server exchange ``Message`` objects. ``interpolate``, ``wasserstein`` and
+``optimal_plan`` are operations on measures.
 """
 
 from knot_runner.transport.federated.fedwad import Client, FederatedDistance, distance_between, federated_distance

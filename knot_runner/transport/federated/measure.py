@@ -1,6 +1,6 @@
 """Discrete measures, distances, and interpolation on a Wasserstein geodesic (FedWaD, eq. 5 and 10).
 
-A measure consists of points with masses. If possible, the masses are integers in a common unit (FedWaD 2.1).
+A measure consists of points with masses. If possible, the masses are integers in a common unit (FedWaD, section 2.1).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ MAX_UNITS = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A discrete measure: ``points`` [n, d] in float64, and positive ``weights`` [n], their masses in any unit.
+    """A discrete measure: ``points`` [n, d] in float64, with the positive masses ``weights`` [n] in any unit.
 
-    If ``weights`` is None, all masses are equal. Weights of an integer type are *counts*. Transport plans between
-    measures with counts are computed in integers (:func:`common_masses`), so that repeated interpolation loses no mass
-    to rounding.
+    If ``weights`` is None, all masses are equal. Weights of an integer type are *counts*. Repeated interpolation
+    between measures with counts loses no mass to rounding.
 
     Raises:
-        UserError: Points are empty, not finite or not a matrix, or weights are not one positive number per point.
+        UserError: ``points`` is empty, not finite or not a matrix; or ``weights`` is not one positive number per point.
     """
 
     points: ndarray
@@ -82,11 +81,13 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
-    """Return the masses of both measures in the same unit, float64 [n] and [m], and their sum, which is equal for both.
+    """Return the masses of two measures in the same unit, float64 [n] and [m], and the sum of the masses.
 
-    Measures with counts get integer masses, whose sum is the least common multiple of the two totals. Sums and
-    differences of these integers are exact in float64, and so is every flow of the network simplex. (The published code
-    uses masses of 1/n instead, and drops plan entries below 1e-5.) Other measures get masses with sum 1.
+    The sum is the same for both measures. If both measures have counts, the masses are integers, and the sum is the
+    least common multiple of the two sums of counts. Sums and differences of these integers are exact in float64.
+    Otherwise, the masses sum to 1.
+
+    The published code instead uses masses of 1/n, and drops plan entries below 1e-5.
 
     Raises:
         UserError: The least common multiple exceeds 2^53.
@@ -113,33 +114,31 @@ _ROUNDING = 1e-14
 def transport(first: Measure, second: Measure) -> tuple[ndarray, float, float]:
     """Return the optimal plan [n, m], the sum of the plan's entries, and W_2 between the two measures.
 
-    Between measures with counts, the plan's entries are integers.
+    If both measures have counts, the plan's entries are integers.
     """
     a, b, unit = common_masses(first, second)
+    # The network simplex only adds and subtracts masses, so all flows between counts are exact.
     plan, value = optimal_plan(squared_distances(first.points, second.points), a, b)
     return plan, unit, math.sqrt(value / unit)
 
 
 def wasserstein(first: Measure, second: Measure) -> float:
-    """Return W_2 of two measures: the square root of the smallest mean squared Euclidean distance (eq. 2, p = 2)."""
+    """Return the Wasserstein distance W_2 of two measures, with Euclidean distances between points (eq. 2, p = 2)."""
     return transport(first, second)[2]
 
 
 def interpolate(
     first: Measure, second: Measure, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return the measure at ``t`` (from 0 to 1) on a geodesic from ``first`` to ``second``, and W_2 of these two.
+    """Return the measure at ``t`` (from 0 to 1) on a geodesic from ``first`` to ``second``, and W_2(first, second).
 
-    ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. For n and m points, the plan
-    has at most n + m - 1 nonzero entries, and n if n = m and all masses are equal. Therefore, repeated interpolation
-    between samples of equal size n, with counts as masses, always gives n points. Between samples of different sizes,
-    each interpolation adds at most the size of the second measure minus one. The number of points never exceeds the
-    number of mass units. No entry is dropped. The published code drops entries below 1e-5, which loses mass and makes
-    the distance increase again as supports grow.
+    Mode ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. For n and m points,
+    these are at most n + m - 1 points. If n = m and all masses are equal, the result has n points. The published code
+    drops entries below 1e-5, which loses mass and makes the distance increase again as the number of points grows.
 
-    ``approximate`` (eq. 10, barycentric projection): the result has the masses of ``first``. Each point of ``first``
-    moves towards the mean of those points of ``second`` that receive its mass. The result equals ``exact`` if n = m and
-    all masses are equal (Theorem 1).
+    Mode ``approximate`` (eq. 10, barycentric projection): the result has the masses of ``first``. Each point of
+    ``first`` moves towards the mean of those points of ``second`` that receive its mass. The result is the same as in
+    mode ``exact`` if n = m and all masses are equal (Theorem 1).
     """
     plan, unit, distance = transport(first, second)
     if mode == "approximate":

@@ -1,4 +1,4 @@
-"""Optimal transport plans by the network simplex algorithm, run until convergence, and squared Euclidean costs."""
+"""Optimal transport plans by the network simplex algorithm, and squared Euclidean costs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STOPPED = 3
 
 
 def squared_distances(x: ndarray, y: ndarray) -> ndarray:
-    """Return ||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
+    """Return the squared distances ``||x_i - y_j||^2``, shape [n, m], between points x [n, d] and points y [m, d].
 
-    With up to 16 features, the distances have full precision. With more features, the mean of y is subtracted from all
-    points, and a matrix product computes the distances with errors of about 1e-15 times the largest squared norm.
+    With at most 16 features, the distances have full precision. With more features, the errors are about 1e-15 times
+    the largest squared norm after subtracting the mean of y.
 
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]]))
     array([[ 0.],
@@ -44,21 +44,22 @@ def squared_distances(x: ndarray, y: ndarray) -> ndarray:
 
 
 def check_finite(values: ndarray) -> None:
-    """Raise :class:`UserError` unless all ``values`` are finite."""
+    """Raise :class:`UserError` if any of ``values`` is not finite."""
     if not np.isfinite(values).all():
         raise UserError("the distances are not finite, since the values are too large", "samples")
 
 
 def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = None) -> tuple[ndarray, float]:
-    """Return the plan of lowest total cost, shape [n, m], from masses a [n] to masses b [m], and this total cost.
+    """Return the transport plan [n, m] with the lowest total cost, and this total cost.
 
-    ``cost`` has shape [n, m]. Plan and total cost are in the unit of a and b, which must have the same sum. If a and b
-    are None, the masses of each measure are equal and sum to 1. Integer masses give an integer plan.
+    The plan moves the masses a [n] to the masses b [m]. a and b must have the same sum, and ``cost`` has shape [n, m].
+    If a and b are None, the masses are 1/n and 1/m. Integer masses give an integer plan.
 
     Raises:
         UserError: Costs are not finite.
 
-    Warns with RuntimeWarning if the maximum number of pivots was reached. The plan is then not optimal.
+    Warns:
+        RuntimeWarning: The maximum number of pivots was reached. The plan is then not optimal.
     """
     check_finite(cost)
     n, m = cost.shape

@@ -1,21 +1,21 @@
 """The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8) for the messages of a FedWaD client.
 
 Neighboring data sets differ in one sample, which is replaced by any other point in the ball of radius ``clip``. The
-number of a client's samples is public. Messages have these sensitivities (largest change in Euclidean norm):
+number of a client's samples is public. The sensitivity of a message is its largest change in Euclidean norm:
 
-* points of an approximate interpolating measure, z + t (mean - z) for S known points z: **2 clip t sqrt(S)**. Each mean
-  lies in the ball, so no point moves by more than 2 clip t. There is no better bound: if several plans are nearly
-  optimal, a single sample can change which plan is optimal, and so change all means. The bound holds for *any* two data
-  sets in the ball, so this release protects a client's whole data set, and needs much noise.
-* a distance W_2(the client's samples, a known measure): **2 clip sqrt(m)**, where m is the largest mass of a sample,
-  usually 1/n. This is the maximum W_2 between neighboring data sets.
+* Points of an approximate interpolating measure: **2 clip t sqrt(S)**. The points are ``z + t (mean - z)`` for S known
+  points z, where the mean is that of the samples assigned to z. Each mean lies in the ball, so no point moves by more
+  than ``2 clip t``. There is no better bound: if several plans are nearly optimal, a single sample can change all
+  means. The bound holds for *any* two data sets in the ball. Such a message therefore protects a client's whole data
+  set, and needs much noise.
+* A distance W_2 between the client's samples and a known measure: **2 clip sqrt(m)**, where m is the largest mass of a
+  sample, usually 1/n. The sensitivity is the maximum W_2 between neighboring data sets.
 
-The masses of an approximate measure are those of the first measure, so they do not depend on a client's data. The
-masses of an exact measure and its number of points depend on the data, and noise cannot protect them. Privacy is
-therefore available for mode=approximate only.
+The masses of an approximate measure do not depend on a client's data. The masses of an exact measure and its number of
+points depend on the data, and noise cannot protect them. Privacy is therefore available for mode=approximate only.
 
-Each single release is (epsilon, delta)-private. Noise in floating point from a generator whose seed the server knows
-gives no real protection: this simulates the cost of privacy on one machine.
+Each single message is (epsilon, delta)-private. This module only simulates the cost of privacy on one machine. It gives
+no real protection, because the noise is in floating point, and the server knows the seed of the generator.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from knot_runner.config.settings.methods.transport import PrivacySettings
 
 
 def delta_of(multiplier: float, epsilon: float) -> float:
-    """Return the smallest delta for which noise of ``multiplier`` times the sensitivity is (epsilon, delta)-private.
+    """Return the smallest delta for which Gaussian noise is (epsilon, delta)-private.
 
-    Theorem 8: Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), where m is ``multiplier`` and Phi is
-    the normal distribution function.
+    The standard deviation of the noise is ``multiplier`` times the sensitivity. By Theorem 8, delta is
+    ``Phi(1 / (2 m) - epsilon m) - exp(epsilon) Phi(-1 / (2 m) - epsilon m)``. Here, m is ``multiplier``, and Phi is the
+    distribution function of the standard normal distribution.
     """
     half = 1 / (2 * multiplier)
     shift = epsilon * multiplier
@@ -45,8 +46,8 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the smallest standard deviation of Gaussian noise that is (epsilon, delta)-private at sensitivity 1.
 
-    The relative error is 1e-12. As the noise increases, delta decreases. The classical formula sqrt(2 log(1.25 /
-    delta)) / epsilon gives a larger value, and is valid only for epsilon below 1.
+    The relative error is 1e-12. The classical formula ``sqrt(2 log(1.25 / delta)) / epsilon`` gives a larger value, and
+    is valid only for epsilon below 1.
 
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
@@ -63,13 +64,16 @@ def clip_to_ball(points: ndarray, radius: float) -> ndarray:
 
 
 def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Generator) -> ndarray:
-    """Add noise to the S points with d features of an approximate interpolating measure at ``t``."""
+    """Return the points of an approximate interpolating measure with added noise.
+
+    ``means`` [S, d] are the points without noise. The argument ``t`` is the position of the measure on its geodesic.
+    """
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
 
 
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: Generator) -> float:
-    """Add noise to a distance that was computed from a client's own samples, and clip negative results to 0.
+    """Return a client's ``distance`` to a known measure, with added noise. A negative result becomes 0.
 
     ``heaviest`` is the largest mass of a sample.
     """
@@ -82,10 +86,10 @@ def _noise(shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings,
 
 
 def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
-    """Return the total (epsilon, delta) of ``releases`` releases about one client's data, by basic composition (sums).
+    """Return the total (epsilon, delta) of ``releases`` messages about one client's data, by basic composition.
 
-    In a run of K iterations, K measures (distributions) and one distance are released about each client. If the run
-    also records the distances in every iteration, 2 K more are released. Tighter bounds exist, but basic composition
-    suffices to show the cost of a run. A delta of 1 or more gives no guarantee.
+    In a run of K iterations, each client sends K measures and one distance. If the run also records the distances in
+    every iteration, each client sends 2 K more distances. Tighter bounds exist. A delta of 1 or more gives no
+    guarantee.
     """
     return releases * privacy.epsilon, releases * privacy.delta

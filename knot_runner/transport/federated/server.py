@@ -1,10 +1,10 @@
-"""The server of FedWaD, which reads messages and the server's measures, but no samples (Algorithm 1, lines 7 and 10).
+"""The server of FedWaD, which sees messages and its own measures, but no samples (Algorithm 1, lines 7 and 10).
 
-:class:`Message` holds everything that a client sends. The class limits the content of messages, but not the conclusions
-that the server can draw from the content. Given xi and t, the server can solve eq. 10 for the mean of the samples
-assigned to each point of xi. With as many points as samples, or in exact mode, these means are the samples. If t is
-random and known only to the client, the server can compute these means only approximately. Only noise (``privacy``)
-gives a guarantee.
+:class:`Message` holds everything that a client sends. However, the server can draw conclusions from the messages. If
+the server knows its measure xi and t, it can solve eq. 10 for the mean of the samples that are assigned to each point
+of xi. With as many points as samples, or in exact mode, these means are the samples themselves. If t is random and
+known only to the client, the server can compute these means only approximately. Only noise (``privacy``) gives a
+guarantee.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Draws = Callable[..., np.random.Generator]
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A client's reply to a measure xi from the server. Fields that are not sent are None."""
+    """A client's reply to a measure xi from the server. Values that the client does not send are None."""
 
     #: interpolating measure between xi and the client's samples
     measure: Measure | None = None
@@ -34,7 +34,10 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Return the position of an interpolation on the geodesic: ``t``, or a draw from U(0, 1) seeded by ``names``."""
+    """Return the position of an interpolation on its geodesic: ``t`` or, for "random", a draw from U(0, 1).
+
+    The draw is seeded by ``names``.
+    """
     if t == "random":
         t = draws(*names).random()
     return float(t)
@@ -43,26 +46,30 @@ def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
 def next_measure(
     first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return xi^k, interpolated between the measures of the two clients, and the W_2 between these measures.
+    """Return the server's next measure xi^k, and W_2 between the measures xi_mu and xi_nu of the two clients.
 
-    xi^k is computed from the second measure to the first, as in the public code. The returned W_2 equals W(xi_mu, xi^k)
-    + W(xi^k, xi_nu), because xi^k lies on the geodesic between xi_mu and xi_nu. In approximate mode this follows from
-    Theorem 1, since both measures have S points and the masses of xi^0.
+    xi^k is interpolated from the second client's measure towards the first client's measure, as in the public code. The
+    returned W_2 equals W(xi_mu, xi^k) + W(xi^k, xi_nu), because xi^k lies on the geodesic between xi_mu and xi_nu. In
+    approximate mode, this equality follows from Theorem 1.
     """
+    # In approximate mode, Theorem 1 applies, because both measures have S points and the masses of xi^0.
     return interpolate(second.measure, first.measure, t, mode)
 
 
 def total(first: Message, second: Message) -> float:
-    """Return W(mu, xi) + W(xi, nu) for the xi sent to both clients (line 10), an upper bound of W(mu, nu)."""
+    """Return the sum W(mu, xi) + W(xi, nu), which is an upper bound of W(mu, nu) (line 10).
+
+    xi is the measure that the server sent to both clients.
+    """
     return first.distance + second.distance
 
 
 def server_only(between: float, t: float) -> float:
-    """Return W(mu, nu) from ``between`` = W(xi_mu^k, xi_nu^k) of one iteration (Theorem 3.2).
+    """Return an estimate of W(mu, nu) that needs no distances from the clients (Theorem 3.2).
 
-    No client needs to send a distance. For t = 1/2, and if mu, nu and xi^0 are Gaussians with equal covariance, Theorem
-    3 gives W(mu, nu) = 2 W(xi_mu^1, xi_nu^1). If both clients use the same t, the two means differ by t (m_mu - m_nu)
-    for any xi, so the result is W / t. For other measures, the result is an estimate, neither an upper nor a lower
-    bound.
+    ``between`` is W(xi_mu^k, xi_nu^k), the distance between the measures of the two clients in one iteration. Both
+    clients must use the same ``t``. The estimate is ``between / t``. It is exact for k = 1 and t = 1/2 if mu, nu and
+    xi^0 are Gaussians with equal covariance (Theorem 3). For other measures, it is neither an upper nor a lower bound.
     """
+    # If both clients use the same t, the means of their measures differ by t (m_mu - m_nu), for any xi.
     return between / t

@@ -1,6 +1,7 @@
-"""Optimal transport dataset distance (OTDD, Alvarez-Melis and Fusi 2020), exact or by FedWaD (FedWaD 4, D.3).
+"""Optimal transport dataset distance (OTDD, Alvarez-Melis and Fusi 2020), exact or by FedWaD.
 
-``computed_distances`` computes the distances between several sets of labeled samples, for all pairs of sets.
+The FedWaD paper computes the OTDD in section 4 and appendix D.3. Here, ``computed_distances`` computes the distances
+between several sets of labeled samples, for all pairs of sets.
 """
 
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points

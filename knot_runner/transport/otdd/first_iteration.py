@@ -1,10 +1,11 @@
-"""FedWaD's iteration 1, which each client computes once for all pairs. Also random draws, and inputs of workers.
+"""Iteration 1 of FedWaD, random draws, and the inputs of workers.
 
-The means of FedWaD's measures are computed separately from the centered measures. If all points have equal masses, a
-measure interpolated at t between measures with the means ``a`` and ``b`` has the mean ``(1 - t) a + t b`` for any plan.
-The plan does not depend on the means, and ``W2^2 = |difference of the means|^2 + W2^2 of the two centered measures``.
-The stacked products (tile_distances.py) therefore use centered points, so that a large common offset of the features
-costs no precision in float32. The means themselves are float64.
+Each client computes iteration 1 only once, for all pairs. The measures of FedWaD are centered, and their means are
+computed separately. Consider two measures with the means ``a`` and ``b``, in which all points have equal masses. The
+measure interpolated between them at t has the mean ``(1 - t) a + t b`` for any transport plan. The optimal plan does
+not depend on the means, and ``W2^2 = |a - b|^2 + W2^2 of the two centered measures``.
+
+A large common offset of the features therefore costs no precision in float32. The means are stored in float64.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TIMES_KEY = 1
 def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
     """Return the S points of the first interpolating measure, drawn from N(0, start_scale^2 I), shape [S, d + L].
 
-    All pairs start from these points. A point has d features and a label vector of length L.
+    All pairs of sets start from these points. A point has d features and a label vector of length L.
     """
     # d + L: 3d of diagonals, 2d + d^2 of full covariances
     per_label = features**2 if options.part == "full" else features
@@ -38,11 +39,10 @@ def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> ndarray:
-    """Return t of each interpolation between the sets i and j, shape [K, 3] for K iterations.
+    """Return the values of t for all interpolations between the sets i and j, shape [K, 3] for K iterations.
 
-    Each row holds the values of t at the first client, at the second client, and at the server.
-
-    Row k does not depend on K.
+    t is the position of an interpolation on its geodesic, from 0 to 1. Each row of the result has three values: for the
+    first client, for the second client, and for the server. Row k does not depend on K.
     """
     if options.t == "random":
         return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
@@ -55,18 +55,20 @@ def centered(points: ndarray) -> ndarray:
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` after subtracting the samples' mean class vector from every class vector."""
+    """Return ``table`` with class vectors relative to the mean of the samples' class vectors."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
     """Return inner products of the mean vectors of the first points and of N sets, shape [1 + N, 1 + N].
 
-    A mean vector holds the mean features and the mean label vector.
+    A mean vector has two parts: the mean features and the mean label vector. The average of the N sets' mean vectors is
+    subtracted from all mean vectors first.
 
-    The average of the sets' means is subtracted first. ``start`` [S, d + L]: the first points (:func:`first_points`);
-    ``means`` [N, d]: the mean features of each set; ``tables``: the classes of each set, with class vectors relative to
-    the mean of the set.
+    Args:
+        start: The first points [S, d + L] (:func:`first_points`).
+        means: The mean features [N, d] of the sets.
+        tables: The classes of each set, with class vectors relative to the mean of the set.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -77,13 +79,17 @@ def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) 
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return the squared distances of the mean of each pair's last measure from the two sets' means, shape [m, 2].
+    """Return the squared distances [m, 2] from the mean of each pair's last measure to the means of its two sets.
 
-    ``pairs`` [m, 2]: the sets of each of m pairs; ``times`` [m, K, 3]: t in each of K iterations (:func:`draw_times`);
-    ``products`` [1 + N, 1 + N]: the result of :func:`mean_products`. The result is float64. The mean of the last
-    measure is a weighted average of three means: of the first points, and of the two sets. Only the three weights are
-    computed, shape [m, 3].
+    The last measure of a pair is the server's measure after K iterations. The result is float64.
+
+    Args:
+        pairs: The numbers of the two sets of each of m pairs, shape [m, 2].
+        times: The values of t in K iterations, shape [m, K, 3] (:func:`draw_times`).
+        products: The result of :func:`mean_products`, shape [1 + N, 1 + N].
     """
+    # The mean of the last measure is a weighted average of three means: of the first points, and of the two sets.
+    # Only these three weights [m, 3] are computed.
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
         near = (1 - at[:, :2]) * weights[:, None] + at[:, :2] * np.eye(3)[1:]  # of the clients' measures
@@ -96,12 +102,12 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """One client's results of iteration 1. These results are the same for all pairs and do not depend on t.
+    """One client's results of FedWaD's iteration 1. These results are the same for all pairs and do not depend on t.
 
     Attributes:
-        spread: Mean squared distance of the client's augmented points from their mean.
-        means: For each of the S first points, the mean features (d values) and the class masses (k values) of the
-            samples that receive mass from this point, shape [S, d + k].
+        spread: Mean squared distance of the client's points, including label vectors, from their mean.
+        means: For each of the S first points, the mean features and the class fractions of the samples that receive
+            mass from this point, shape [S, d + k].
         heights: Dual potentials [S] of the transport plan (small_support.py).
     """
 
@@ -111,10 +117,9 @@ class FirstIteration:
 
 
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) -> ndarray:
-    """Return one row per sample, shape [n, d + k]: features minus ``center`` [d], and the one-hot code of the class.
+    """Return one row per sample, shape [n, d + k]: features minus ``center`` [d], and the class as a one-hot code.
 
-    One matrix product of these rows then covers features and labels. The difference is computed in float64, before the
-    cast to ``dtype``.
+    The difference is computed in float64, before the cast to ``dtype``.
     """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
@@ -125,9 +130,10 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) ->
 
 
 def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
-    """Return the client's results of iteration 1.
+    """Return one client's results of FedWaD's iteration 1.
 
-    ``rows`` [n, d + k] and the class statistics in ``table`` are relative to the client's mean.
+    ``rows`` [n, d + k] are the client's samples, and ``table`` holds its class statistics. Both are relative to the
+    client's mean.
     """
     features = rows.shape[1] - len(table.labels)
     start = centered(first_points(features, options, seed))
@@ -143,8 +149,8 @@ def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, see
 class LabelProducts:
     """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
 
-    ``gram`` [R, R] has one row for each of the S first points, then one for each class of every set, then a row of
-    zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
+    ``gram`` [R, R] has one row for each of the S first points, then one row for each class of every set, then a row of
+    zeros. In ``gram``, the classes of set c begin at row ``begins[c]``, and their number is ``counts[c]``.
 
     Args:
         tables: The classes of each set.
@@ -159,10 +165,10 @@ class LabelProducts:
         self.gram[:-1, :-1] = stacked @ stacked.T
 
     def of_pairs(self, pairs: ndarray) -> ndarray:
-        """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
+        """Return the inner products of the label vectors of each of m pairs, shape [m, B, B].
 
-        B = S + 2 k, where k is the largest number of classes in a set. For a set with fewer classes, the remaining
-        entries are 0.
+        B = S + 2 k: the S first points, then k classes of each set. k is the largest number of classes in a set. For a
+        set with fewer classes, the remaining entries are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())
@@ -183,10 +189,13 @@ SCORES_AT_ONCE = 2**27
 class Tile:
     """The input of a worker: m pairs of sets, and all data from which the distances of these pairs are computed.
 
-    A tile holds ``pairs`` [m, 2], each pair's values of t for K iterations (``times`` [m, K, 3]; see
-    :func:`draw_times`), the centered features [S, d] of the first points, and the statistics of the pairs' sets. The
-    tile also holds the products of each pair's label parts (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the
-    contribution of the means to the distances.
+    Attributes:
+        pairs: The numbers of the two sets of each pair, shape [m, 2].
+        times: The values of t in K iterations, shape [m, K, 3] (:func:`draw_times`).
+        start: The centered features [S, d] of the first points.
+        openings: A dict from the number of a set to the set's results of iteration 1.
+        gram: Inner products of the label parts of each pair, shape [m, B, B] (:meth:`LabelProducts.of_pairs`).
+        means: The contribution of the means to the squared distances, shape [m, 2] (:func:`mean_terms`).
     """
 
     pairs: ndarray
@@ -198,12 +207,13 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Divide all pairs (i, j), i < j, into tiles. A tile holds the pairs of sets of two blocks, or of one block.
+    """Divide all pairs (i, j), i < j, of ``sets`` sets into tiles, and return the tiles.
 
-    If possible, the sets are divided into at least five blocks. The last digits of a matrix product depend on the other
-    rows in the stack. Tiles therefore depend only on the arguments (``largest``: number of samples of the largest set),
-    not on the number of workers or on which distances are already known.
+    The sets are divided into blocks, if possible into at least five blocks. A tile holds all pairs between two blocks,
+    or all pairs within one block. The tiles depend only on the arguments, not on the number of workers, so that
+    distances are bitwise reproducible. ``largest``: number of samples of the largest set.
     """
+    # The last digits of a matrix product depend on the other rows in the stack, and thus on the tiles.
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES_AT_ONCE // (16 * support * largest)))
     blocks = [range(begin, min(begin + side, sets)) for begin in range(0, sets, side)]

@@ -1,11 +1,9 @@
-"""All distances between several sets of labeled samples, in tiles of pairs, by worker processes.
+"""Distances between all pairs of several sets of labeled samples, computed in parallel.
 
-- Preparation, once per set: class statistics, and the set's part of iteration 1, because all pairs start from the same
-  support points
-- Tiles: FedWaD of up to 100 pairs at a time by batched products (tile_distances.py), or exact OTDD pair by pair
-- Processes: each tile goes to a worker process with one thread, and all workers share the samples
-
-For the bottlenecks with S=10 support points and 784 features, see ``scripts/bench.py fedwad``.
+- Preparation, once per set: the class statistics, and the set's part of FedWaD's iteration 1.
+- Tiles: FedWaD of at most 100 pairs at a time by batched matrix products (tile_distances.py), or exact OTDD of one pair
+  after another.
+- Processes: each tile goes to a worker process with one thread, and all workers share the samples in memory.
 """
 
 from __future__ import annotations
@@ -51,11 +49,10 @@ Work = Callable[[Any, list[ndarray]], Any]
 def computed_distances(
     sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, known: dict[SetPair, float]
 ) -> Iterator[dict[SetPair, float]]:
-    """Yield one dict for each finished tile (group of pairs): squared distances between sets by pair (i, j), i < j.
+    """Yield a dict for each finished tile (group of pairs). It maps a pair (i, j), i < j, to the squared distance.
 
-    ``known``: distances of pairs that are already computed. If any pair of a tile is not known, all pairs of the tile
-    are computed (a few seconds). Distances are therefore bitwise equal for any ``known`` and any number of ``workers``.
-    Random draws are seeded by seed and pair (first_iteration.py).
+    ``known`` holds distances that are already computed; these are not yielded. Distances are bitwise equal for any
+    ``known`` and any number of ``workers``. Random draws are seeded by ``seed`` and the pair.
 
     Raises:
         UserError: The sets have different features, or values are too large for finite distances.
@@ -65,6 +62,8 @@ def computed_distances(
         raise UserError(f"all data sets must have the same number of features, got {sorted(features)}", "samples")
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
+    # If one pair of a tile is missing, all pairs of the tile are computed again, in a few seconds.
+    # Distances are therefore bitwise equal for any ``known``.
     tiles = [pairs for pairs in tiles if not known.keys() >= set(pairs)]
     if not tiles:
         return
@@ -75,6 +74,7 @@ def computed_distances(
             work = _exact
             tasks = ((pairs, _of_sets(tables, pairs)) for pairs in tiles)
         else:
+            # All pairs start from the same support points, so iteration 1 is computed once per set, not once per pair.
             openings = [
                 first_iteration(own, about_mean(table), options, seed) for own, table in zip(rows, tables, strict=True)
             ]
@@ -88,10 +88,13 @@ def computed_distances(
 
 
 def run_tasks(work: Work, tasks: Iterable[Any], arrays: list[ndarray], workers: int) -> Iterator[tuple[int, Any]]:
-    """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
+    """Yield the index and the result ``work(task, arrays)`` of every task, in order of completion.
 
-    The tasks run in ``workers`` processes that share ``arrays``; with one worker, in this process. Exceptions of
-    ``work`` are raised here. If a worker process dies, :class:`UserError` is raised.
+    The tasks run in ``workers`` processes that share ``arrays``. With one worker, the tasks run in this process.
+    An exception in ``work`` is raised to the caller.
+
+    Raises:
+        UserError: A worker process died.
     """
     if workers == 1:
         with threadpool_limits(1, "blas"):  # as in a worker: the thread count changes the last digits
@@ -182,12 +185,18 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[ndarray
 
 
 def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) -> float:
-    """Return the squared exact OTDD, the minimum mean cost, of two sets of points with class tables.
+    """Return the exact squared OTDD between two labeled sets of points: the minimum mean transport cost.
 
-    ``x`` and ``y`` are the points, of shape [n, d] and [m, d]. The cost of moving (x, y) to (x', y') is ``||x - x'||^2
-    + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13, where we read d(x, x') as the squared distance.
-    microsoft/otdd multiplies both terms by 1/2; we do not. ``spread`` is the squared Frobenius distance between the
-    covariance representations.
+    ``x`` [n, d] and ``y`` [m, d] are the points of the two sets. ``first`` and ``second`` are the class tables of the
+    two sets. The cost of moving a point u of class a to a point v of class b is
+
+        ||u - v||^2 + ||m_a - m_b||^2 + spread(a, b)
+
+    where m_a is the mean of class a. ``spread`` is the squared Frobenius distance between the covariance
+    representations.
+
+    This cost is FedWaD eq. 13, where we read d(x, x') as the squared distance. microsoft/otdd multiplies the point
+    distance and the label distance by 1/2; we do not.
     """
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]

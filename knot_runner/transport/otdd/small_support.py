@@ -1,17 +1,17 @@
 """Exact optimal plans from few sources to many sinks, computed with the help of approximate potentials.
 
-All sources have equal masses, and so have all sinks. The plan P maximizes ``sum_sj P_sj A_sj`` for scores A. Scores are
-inner products. Scores are equivalent to squared Euclidean costs, because the squared norms in these costs do not affect
-the choice of the plan. The plan is optimal if there are dual potentials h of the sources ("heights") such that each
-sink j receives mass only from sources s with the largest ``A_sj + h_s``. With good heights, most sinks have a unique
-best source and are assigned to this source ("settled"). The network simplex assigns only the sinks with two almost
-equally good sources, and the sinks that balance the masses. Then every settled sink is checked against the simplex's
-potentials. Sinks that fail are added to the simplex until no sink fails. The plan is therefore optimal, up to rounding,
-for any initial heights.
+All sources have the same mass, and all sinks have the same mass. The plan P maximizes ``sum_sj P_sj A_sj``, where the
+score ``A_sj`` is the inner product of source s and sink j. The same plan minimizes the sum of squared Euclidean costs.
 
-The initial heights are those of FedWaD's previous iteration. Measured (784 features, S=10, t=1/2, after the first
-iteration): 0.85 ms instead of 1.2 ms for the whole problem with 600 sinks, and 1.9 ms instead of 11 ms with 3000. With
-a random t, the heights change more between iterations, and both take about the same time.
+The plan is optimal if there are dual potentials h of the sources ("heights") with this property: each sink j receives
+mass only from sources s with the largest ``A_sj + h_s``. With good heights, most sinks have a unique best source and
+are assigned to it. The network simplex algorithm assigns only the other sinks. Then every assigned sink is checked
+against the potentials of the network simplex. Sinks that fail this check are added to the network simplex, which is
+repeated until no sink fails. The plan is therefore optimal, up to rounding, for any initial heights.
+
+The initial heights are those of FedWaD's previous iteration. With 784 features, 10 sources and t = 1/2, a plan for 3000
+sinks takes 1.9 ms instead of 11 ms for the network simplex on all sinks. With a random t, both methods take about the
+same time.
 """
 
 from __future__ import annotations
@@ -35,15 +35,21 @@ ROUNDING_UNITS = 64
 
 
 def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarray:
-    """Write the plan with the largest total score into ``plan`` [S, n]; return the sources' optimal potentials [S].
+    """Write the plan with the largest total score into ``plan`` [S, n]. Return the sources' optimal potentials [S].
 
-    The rows of ``scores`` [S, n] are sources of mass n / S each; the columns are sinks of mass 1. The potentials are
-    called heights. ``heights`` [S]: initial values; None if unknown. The network simplex uses float64; all other
-    calculations use the dtype of ``scores``, float32 or float64.
+    The network simplex uses float64. All other calculations use the data type of ``scores``, float32 or float64.
+
+    Args:
+        scores: The scores, shape [S, n]. Rows are sources of mass n / S, and columns are sinks of mass 1.
+        heights: Initial values of the potentials, shape [S]; None if unknown.
+        plan: The array for the result.
     """
     sources, sinks = scores.shape
+    # Scores are equivalent to squared distances, because the squared norms do not affect the choice of the plan.
     if heights is None or sinks <= SINKS_PER_SOURCE * sources:
         return _simplex(scores, np.full(sources, sinks / math.gcd(sources, sinks)), plan)
+    # With 600 sinks, this takes 0.85 ms instead of 1.2 ms for the network simplex on all sinks.
+    # With a random t, heights change more between iterations, so nothing is saved.
     lifted = scores + heights.astype(scores.dtype)[:, None]
     nearest = lifted.argmax(0)
     best = nearest, np.arange(sinks)

@@ -1,9 +1,9 @@
-"""Labeled samples, and class statistics: a label is represented by mean and covariance (FedWaD 4, D.3, eq. 13-14).
+"""Labeled samples, and class statistics: a mean and a covariance represent each label.
 
-A sample (x, y) becomes the point [x, m_y, vec(B_y)], where m_y is the mean of class y and B_y represents its covariance
-Sigma. Squared Euclidean distances between points are the OTDD costs: ``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y -
-B_y'||_F^2``. In the paper, B is Sigma. The public code uses the diagonal of (Sigma + 1e-6 I)^{1/2}, which gives points
-with 3d features.
+See FedWaD, section 4 and appendix D.3, eq. 13-14. A sample (x, y) becomes the point [x, m_y, vec(B_y)], where m_y is
+the mean of class y. The matrix B_y represents the covariance Sigma_y of this class. Squared Euclidean distances between
+points are the OTDD costs: ``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. In the paper, B_y is Sigma_y. The
+public code uses the diagonal of ``(Sigma_y + 1e-6 I)^{1/2}``, so a point has ``3 * d`` entries for d features.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ClassTable:
         labels: The original labels [k], ascending.
         vectors: The vector [m_y, vec(B_y)] of each class, float64, shape [k, L].
         mass: The fraction of the samples in each class, shape [k].
-        of: Each sample's class [n], from 0 to k - 1.
+        of: The class of each sample [n], from 0 to k - 1.
     """
 
     labels: ndarray
@@ -63,10 +63,10 @@ class ClassTable:
 
 
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
-    """Return means and covariances of the classes, computed in float64.
+    """Return the statistics of all classes in ``samples``, computed in float64.
 
-    Covariances divide by n - 1. The covariance of a class with a single sample is 0. For d features, ``vec(B)`` has
-    length d if ``part`` selects a diagonal, otherwise d^2.
+    The covariance of a class with n samples is normalized by n - 1. The covariance of a class with a single sample is
+    0. For d features, ``vec(B)`` has length d if ``part`` selects a diagonal, otherwise d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]

@@ -1,14 +1,14 @@
-"""FedWaD for all pairs of a tile (a group of pairs of sets) at once, with stacked matrix products.
+"""FedWaD for all pairs of a tile (a group of pairs of sets) at once, with batched matrix products.
 
 A pair's interpolating measure is stored as features [S, d] and coefficients [S, B]. The coefficients express the label
-part as a combination of B = S + 2 k vectors: the label parts of the S first points, and up to k class vectors of each
-of the two sets. k is the largest number of classes in a set. Every step of FedWaD takes weighted means of points.
-Therefore, only the inner products of the label vectors (of 2 d features, or d + d^2) are needed. One product covers all
-points that a client must compare with its samples, for all of the client's pairs. The label part adds k columns to this
-product.
+part of each point as a combination of B = S + 2 k vectors. These are the label parts of the S first points, and up to k
+class vectors of each of the two sets. k is the largest number of classes in a set.
 
-The mean of a measure is subtracted from the measure, and the mean of a set from the samples and class vectors of the
-set. The contribution of the means is computed separately and added at the end (first_iteration.py).
+Every step of FedWaD computes weighted means of points. Only the inner products of the label vectors are therefore
+needed, not the vectors themselves.
+
+The mean of each measure is subtracted from its points, and the mean of each set from its samples and class vectors. The
+contribution of the means is computed separately and added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ SPARSE_FROM = 32
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """The input of all iterations: a tile (block) of m pairs of data sets, and the ``rows`` of each data set.
+    """Data for all iterations on a tile of m pairs of data sets.
 
-    ``heights`` [m, 2, S] are the dual potentials of the previous plans (small_support.py), which each iteration
-    replaces. The points of all pairs form arrays of shape [m, S, d + B]: S points with d features and B coefficients
-    (first_iteration.py).
+    One array holds a measure for each pair, shape [m, S, d + B]: S points with d features and B coefficients.
+
+    Attributes:
+        tile: The pairs and their data.
+        rows: The samples of each data set (:func:`augmented_rows`).
+        features: The number d of features.
+        gram: Inner products [m, B, B] of the label vectors of each pair.
+        heights: Dual potentials [m, 2, S] of the last plans (small_support.py). Each iteration replaces them.
     """
 
     tile: Tile
@@ -44,23 +49,23 @@ class TileProblem:
     heights: ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Return the columns, in the points of a pair, that hold the coefficients of the classes of ``client``.
+        """Return the columns that hold the class coefficients of ``client`` in the points of a pair.
 
-        ``side``: 0 if the client is the first of the pair, 1 if it is the second.
+        ``side``: 0 if the client is the first set of the pair, 1 if it is the second set.
         """
         classes = (self.gram.shape[1] - self.heights.shape[2]) // 2
         begin = self.features + self.heights.shape[2] + side * classes
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """Return (pair, side) for every pair that contains ``client``, as its first (side 0) or second set (side 1)."""
+        """Return (number of the pair, side) for every pair that contains ``client``. See :meth:`columns` for side."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
-    """Return the squared distance of each of the m pairs, float64, shape [m].
+    """Return the squared distance of each of the m pairs in ``tile``, float64, shape [m].
 
-    The distance of a pair is the sum of the two clients' final distances after K iterations.
+    The distance of a pair is the sum of the distances from its two sets to the last measure.
     """
     heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
@@ -109,6 +114,7 @@ def _plans(problem: TileProblem, client: int, points: ndarray) -> tuple[ndarray,
         columns = problem.columns(side, client)
         products = problem.gram[at][:, columns.start - features : columns.stop - features]
         weight[:, features:] = points[at, :, features:] @ products
+    # One product covers all points that the client compares with its samples. The labels add k columns to it.
     scores = (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
     plans = np.empty_like(scores)
     for index, (at, side) in enumerate(parts):

@@ -92,7 +92,7 @@ def test_server_terms_follow_the_cosine_schedule():
 WRONG = [
     ({"ce": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.ce: the term needs labels, but the transfer set"),
     ({"dkd": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.dkd: the term needs labels"),
-    ({"at": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.at\.taps: t and t have no feature maps"),
+    ({"at": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.at\.taps: this term needs feature maps"),
     ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.server_distillation\.terms\.rkd: the term needs inner"),
     ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.server_distillation\.terms\.triplet. Use at least 3"),
 ]

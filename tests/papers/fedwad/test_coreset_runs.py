@@ -39,7 +39,7 @@ def test_coreset_run_records_losses_points_and_participants(tmp_path, distance):
     assert result["classes_covered"] == len(np.unique(kept["labels"]))
     assert [row["round"] for row in record.rows] == list(range(1, 13))
     assert all(len(set(row["participants"])) == 3 and set(row["participants"]) <= set(range(6)) for row in record.rows)
-    assert "method.participants: all 6 clients" not in result["notes"]
+    assert "method.participants: all 6 clients participate" not in result["notes"]
     assert not (record.folder / "commit.json").exists()
 
 

@@ -51,7 +51,7 @@ def test_image_sets_keep_rows_and_classes_apart(two: Path) -> None:
     assert task.train.pixels.dtype == np.float32
     np.testing.assert_allclose(task.train.pixels[:20, 0, 3, 5], np.arange(20) / 255, rtol=1e-6)
     assert np.ptp(task.train.pixels[20:], axis=(1, 2, 3)).max() < 1e-6  # enlarging a flat image leaves it flat
-    assert "usps: no test set. 20% of the images, 4, are held out" in partition.notes
+    assert "usps: no test set, so 20% of the images (4 in total) are held out" in partition.notes
 
 
 def test_image_sets_refuse_or_omit_missing_files(two: Path) -> None:
@@ -65,7 +65,10 @@ def test_image_sets_refuse_or_omit_missing_files(two: Path) -> None:
     for missing in ({"missing": ["kmnist", "fashionmnist"]}, {"missing": "skip", "optional": list(NAMES)}):
         _, partition = load_image_sets(settings(**missing), two)
         assert partition.names == ["mnist", "usps"]
-    assert "kmnist: left out, missing files: kmnist/train-images-idx3-ubyte.gz, and 3 more" in partition.notes
+    assert (
+        "kmnist: left out, since these files are missing: kmnist/train-images-idx3-ubyte.gz, and 3 more"
+        in partition.notes
+    )
 
 
 def test_image_sets_record_read_and_absent_files(two: Path) -> None:

@@ -52,7 +52,7 @@ def test_bundle_omits_large_files_that_verify_compares(folder, tmp_path, capsys,
     monkeypatch.setattr(pack, "LEFT_OUT_ABOVE", 1600)  # rounds.jsonl and config.yaml are larger, too
     to = tmp_path / "small.tar.gz"
     lines = said_by(["bundle", folder, f"--to={to}"], capsys)
-    assert "not packed, since larger than 1.6 KB: model.safetensors, predictions.safetensors" in lines[1]
+    assert "files above 1.6 KB are not packed: model.safetensors, predictions.safetensors" in lines[1]
     assert not any(name.endswith(".safetensors") for name in members_of(to))
     lines = said_by(["verify", to], capsys)
     assert lines[0].endswith("the same bits") and "and 4 files" in lines[1]
@@ -79,7 +79,7 @@ def test_bundles_have_a_largest_size(folder, packed, tmp_path, capsys, monkeypat
         assert "exceed the limits (900 files, 3.0 KB)" in said
     monkeypatch.setattr(archive, "MAX_FILES", 3)
     (said,) = said_by(["bundle", folder, f"--to={tmp_path}/x.tar.gz"], capsys, 2)
-    assert "7 files of" in said and "Pack fewer runs per bundle" in said and not (tmp_path / "x.tar.gz").exists()
+    assert "7 files with" in said and "Pack fewer runs per bundle" in said and not (tmp_path / "x.tar.gz").exists()
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
     assert "more than the limit of a bundle, 100 bytes" in said

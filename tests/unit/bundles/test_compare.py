@@ -69,7 +69,7 @@ def test_compare_whole_centers_interval_on_recorded_accuracy():
     assert answer(changed(metrics__accuracy__ALL=high + 1e-6)) == "not the same"
     found = whole(RESULT, ROWS, changed(metrics__accuracy__ALL=0.5), ROWS)
     assert found.likeness == "not the same"
-    assert found.intervals == [f"accuracy ALL: 0.5000 now; 0.8000 recorded, 95% interval [{low:.4f}, {high:.4f}]"]
+    assert found.intervals == [f"accuracy ALL: 0.5000 now; 0.8000 recorded, with 95% interval [{low:.4f}, {high:.4f}]"]
     assert found.differences == ["metrics.accuracy.ALL: 0.8 recorded, 0.5 now"]
 
 

@@ -42,14 +42,15 @@ def test_counts_of_texts_by_hand(folder, task_dict, make):
     assert "T train 12: unlabeled" in made.lines() and "A train 12: bad=6, good=6" in made.lines()
     assert made.warnings() == [] == made.warnings(batch=12)  # a transfer set has no labels, and that is right
     assert made.warnings(batch=13) == [
-        "warning: 2 of 3 data sets have fewer training examples than a batch of 13, such as A (12)"
+        "warning: 2 of 3 data sets have fewer training examples than a batch of 13, such as A (12 examples)"
     ]
 
 
 @pytest.mark.parametrize(("trained", "same_classes", "wanted"), [
     ({"a": [0, 5, 0, 0], "b": [0, 0, 7, 0], "c": [1, 1, 1, 0]}, True,
      "warning: 2 of 3 clients have training examples of one class only, such as a (5 of class bee)"),
-    ({"a": [1, 1, 0, 0], "b": [2, 1, 0, 0]}, True, "warning: a has fewer training examples than the 3 classes (2)"),
+    ({"a": [1, 1, 0, 0], "b": [2, 1, 0, 0]}, True,
+     "warning: a has fewer training examples than the number of classes, 3 (2 examples)"),
     ({"a": [1, 1, 1, 0]}, True, None), ({"a": [0, 0, 0, 9]}, True, None), ({"a": [1, 1, 0, 0]}, False, None),
     ({"a": [2, 0, 0, 0]}, False, "warning: a has training examples of one class only (2 of class ape)"),
 ])  # fmt: skip

@@ -116,7 +116,7 @@ def test_load_task_omits_missing_local_set(folder, task_dict, make):
     task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
     task = load_task(make(task_dict | {"missing": ["A", "c.csv"]}), folder)
     assert list(task.datasets) == ["G", "T", "B"]
-    assert task.notes == ["A: left out, missing files: a.csv, c.csv"]
+    assert task.notes == ["A: left out, since these files are missing: a.csv, c.csv"]
     assert [file for file in task.files if not file.sha256] == [Opened(path, 0, 0, None) for path in ("a.csv", "c.csv")]
     assert recorded_files(task.files, folder) == {folder / name for name in ("g.csv", "t.csv")}
 
@@ -126,7 +126,9 @@ def test_load_task_skips_only_optional_sets(folder, task_dict, make):
     task_dict |= {"missing": "skip", "optional": ["B"]}
     with_files(task_dict, "B", "A", **pool("b.csv"))
     task = load_task(make(task_dict), folder)
-    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, missing files: b.csv"]
+    assert list(task.datasets) == ["A", "G", "T"] and task.notes == [
+        "B: left out, since these files are missing: b.csv"
+    ]
     with_files(task_dict, "A", "A", **pool("aa.csv"))
     with refuses():
         load_task(make(task_dict), folder)
@@ -139,14 +141,17 @@ def test_load_task_records_permitted_missing_files(folder, task_dict, make):
     absent = ["more.csv", "rounds/1.csv"]
     for changes in ({"missing": absent}, {"missing": "skip", "optional": absent}):
         task = load_task(make(task_dict | changes), folder)
-        assert task.notes == ["A: read without missing files: more.csv", "T: read without missing files: rounds/1.csv"]
+        assert task.notes == [
+            "A: read without these missing files: more.csv",
+            "T: read without these missing files: rounds/1.csv",
+        ]
         assert {file.path: bool(file.sha256) for file in task.files} == {
             "a.csv": True, "more.csv": False, "g.csv": True, "t.csv": True, "rounds/1.csv": False,
         }  # fmt: skip
         assert task.digest == whole.digest
     (folder / "more.csv").write_text((folder / "a.csv").read_text())
     grown = load_task(make(task_dict | {"missing": absent}), folder)
-    assert grown.notes == ["T: read without missing files: rounds/1.csv"]
+    assert grown.notes == ["T: read without these missing files: rounds/1.csv"]
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 

@@ -180,7 +180,7 @@ def test_repeated_dialogue_numbers(task_dict, make, folder, column, dialogues, r
     pool, texts = pool_texts(task, "dialogue"), task.datasets["A"].splits["train"].texts
     assert len(set(pool.train.users[: len(rows)])) == sum("[SEP]" not in text for text in texts) == dialogues
     assert len(set(pool.user_names)) == len(pool.user_names)
-    notes = [note for note in task.notes if "with the id of an earlier one" in note]
+    notes = [note for note in task.notes if "with the id of an earlier dialogue" in note]
     assert [note.split()[:2] for note in notes] == ([["A:", str(3 * repeated)]] if repeated else [])
 
 

@@ -25,7 +25,9 @@ def test_emotion_preset_reads_real_files(data_root):
     quarters = [sizes[f"DyDa{i}"] for i in range(4)]
     assert all(max(rows) - min(rows) <= 1 for rows in list(zip(*quarters, strict=False))[:2])
     assert [len(quarter) for quarter in quarters] == [3, 3, 3, 2]
-    assert task.notes == ["IEMOCAP: left out, missing files: iemocap/train.csv, iemocap/valid.csv, iemocap/test.csv"]
+    assert task.notes == [
+        "IEMOCAP: left out, since these files are missing: iemocap/train.csv, iemocap/valid.csv, iemocap/test.csv"
+    ]
     whole = preset("erc", source="local", missing="skip")
     whole.datasets["DyDa0"].chunk = None
     parts = [task.datasets[f"DyDa{i}"].splits["train"].texts for i in range(4)]

@@ -96,7 +96,7 @@ def test_checkpoint_refuses_the_commit_of_other_work(tmp_path, other):
     (tmp_path / "students").mkdir()
     (tmp_path / "teachers" / "a").rename(tmp_path / other)
     commit = Checkpoint(tmp_path / other).load()
-    assert commit.step == -1 and "commit.json: belongs to other work (teachers/a)" in commit.problem
+    assert commit.step == -1 and "commit.json: belongs to another run or stage (teachers/a)" in commit.problem
 
 
 def test_checkpoint_restarts_after_repeated_damage(tmp_path):

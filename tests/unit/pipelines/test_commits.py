@@ -45,8 +45,8 @@ def test_commits_log_steps_and_plain_values(tmp_path):
 
 
 @pytest.mark.parametrize(("data", "damage", "reason"), [
-    ("other", False, "the data changed since this run was interrupted. It starts from the beginning"),
-    ("data", True, "rounds.jsonl: does not match its checksum in commit.json. It is moved to"),
+    ("other", False, "the data changed since this run was interrupted. The run starts from the beginning"),
+    ("data", True, "rounds.jsonl: does not match its checksum in commit.json. The saved state is moved to"),
 ])  # fmt: skip
 def test_other_or_damaged_commits_begin_afresh(tmp_path, data, damage, reason):
     saved(tmp_path, "data", 3)
@@ -91,8 +91,8 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
 
 @pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
     ([], None, True, []), ([], "abc", True, []),
-    (["torch 2.0 -> 2.1"], None, True, ["resumes from a commit that differs: torch 2.0 -> 2.1"]),
-    (["torch 2.0 -> 2.1"], "abc", False, ["does not resume from a commit that differs: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], None, True, ["resumes from a commit of another version: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], "abc", False, ["does not resume from a commit of another version: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
 def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, changes, code, goes_on, said):
     monkeypatch.setattr("knot_runner.engine.commit.code_changes", lambda values: changes)

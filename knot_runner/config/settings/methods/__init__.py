@@ -1,1 +1,1 @@
-"""Settings of the package's methods. Start with ``federated.py``."""
+"""Settings of the package's methods."""

@@ -1,9 +1,8 @@
-"""Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
+"""Settings of the federated algorithms, with one class per algorithm (:data:`FEDERATED_ALGORITHMS`).
 
-A class has only the settings of one algorithm, so that a setting of another algorithm raises an error. Class attributes
-describe the algorithm's properties that the code of bundles and of partitions needs. A plug-in's class derives from
-:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered together with the algorithm's functions
-(:class:`~knot_runner.methods.contract.Method`).
+Each class has only the settings of its algorithm. Class attributes, such as ``selects``, are not settings: they
+describe the algorithm for other modules. A plug-in derives a class from :class:`AveragingSettings` or
+:class:`FederatedSettings`, and names it in its :class:`~knot_runner.methods.contract.Method`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class ScaffoldSettings(AveragingSettings):
 
 @dataclass
 class LatentGenerator:
-    """Generator of penultimate features for a given label."""
+    """Generates features of the penultimate layer for a given label."""
 
     #: weight of the cross-entropy on generated features
     alpha: NotNegative
@@ -86,7 +85,7 @@ class LatentGenerator:
 
 @dataclass(kw_only=True)
 class FedGenSettings(AveragingSettings):
-    """FedAvg with a feature generator trained by the server (Zhu, Hong and Zhou 2021)."""
+    """FedAvg with a feature generator that the server trains (Zhu, Hong and Zhou 2021)."""
 
     functions = "knot_runner.methods.federated.fedgen:FEDGEN"
 
@@ -96,7 +95,7 @@ class FedGenSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedPerSettings(AveragingSettings):
-    """Shares the body; every client keeps its own head (Arivazhagan et al. 2019)."""
+    """Averages the body; every client keeps its own head (Arivazhagan et al. 2019)."""
 
     functions = "knot_runner.methods.federated.personal:SHARED_BODY"
     travels = ("!head",)
@@ -117,7 +116,7 @@ class FedRepSettings(FedPerSettings):
 
 @dataclass(kw_only=True)
 class DittoSettings(AveragingSettings):
-    """Trains a personal model v with the penalty (lambda / 2) * distance^2 to the global model (Li et al. 2021)."""
+    """Trains a personal model v near the global model w, with the penalty ``(lambda/2)*||v-w||^2`` (Li et al. 2021)."""
 
     functions = "knot_runner.methods.federated.ditto:DITTO"
 
@@ -131,7 +130,7 @@ class DittoSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class ApflSettings(AveragingSettings):
-    """Mixes a personal model v and the global model w: alpha v + (1 - alpha) w (Deng et al. 2020)."""
+    """Mixes a personal model v and the global model w: ``alpha*v + (1-alpha)*w`` (Deng et al. 2020)."""
 
     functions = "knot_runner.methods.federated.apfl:APFL"
 
@@ -165,7 +164,7 @@ class FedalaSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedsoupSettings(AveragingSettings):
-    """Averages each client model with past global models selected on its held-out examples (Chen et al. 2023)."""
+    """Averages each client model with past global models that help on held-out examples (Chen et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedsoup:FEDSOUP"
     selects = True
@@ -192,11 +191,11 @@ class LocalAlgorithmSettings(_OwnModelsSettings):
 
 @dataclass
 class LabelDistillation:
-    """Regularization towards other clients' mean logits."""
+    """Regularization towards other clients' mean logits per label."""
 
     #: weight of the regularizer
     weight: NotNegative
-    #: temperature of both logits
+    #: softmax temperature of the regularizer
     temperature: Positive
 
 

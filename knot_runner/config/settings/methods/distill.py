@@ -1,7 +1,4 @@
-"""Settings of ``method=distill``: loss terms, teachers, schedule, share of labeled examples, and synthetic images.
-
-``method.synthesis`` generates images from a trained teacher, for a student that is trained without real images.
-"""
+"""Settings of ``method=distill``: loss terms, teachers, schedule, share of labeled examples, and synthetic images."""
 
 from __future__ import annotations
 
@@ -58,8 +55,8 @@ class StatisticsSynthesis(_Synthesis):
 class RecordsSynthesis(_Synthesis):
     """Optimizes images to match recorded activations (Lopes et al. 2017)."""
 
-    #: records per class: moments of the logits (top), also of all named layers (all), or means and principal axes of
-    #: all named layers (spectral)
+    #: per class: moments of logits (top), also of all named layers (all), or means and principal axes of all named
+    #: layers (spectral)
     records: Literal["top", "all", "spectral"]
     #: spectral: principal axes per layer and class
     components: Items
@@ -96,10 +93,10 @@ SYNTHESIS_SETTINGS: SettingsClasses = {
 
 @dataclass
 class PhaseSettings:
-    """A training phase before ``method.terms``, such as FitNets' first stage.
+    """A training phase that precedes training on ``method.terms``, such as FitNets' first stage.
 
-    It starts from the previous weights with a new optimizer and new adapters, ignores milestones, and keeps the last
-    epoch. Other settings come from ``training.distill``.
+    It starts from the previous weights, with a new optimizer and new adapters. It ignores milestones and keeps the last
+    epoch's weights. Other settings come from ``training.distill``.
     """
 
     #: training epochs
@@ -122,7 +119,7 @@ class OfflineSchedule:
 
 @dataclass
 class MutualSchedule:
-    """Students that train together and learn from the mean of the others (Zhang et al. 2018)."""
+    """Students train together; each learns from the others' mean output (Zhang et al. 2018)."""
 
     kind: str
     #: number of students
@@ -131,7 +128,7 @@ class MutualSchedule:
 
 @dataclass
 class GenerationsSchedule:
-    """Each student learns from the previous one, with a new initialization (Furlanello et al. 2018)."""
+    """Each newly initialized student learns from the previous student (Furlanello et al. 2018)."""
 
     kind: str
     #: number of students after the first
@@ -169,7 +166,7 @@ SCHEDULE_SETTINGS: SettingsClasses = {
 
 @dataclass
 class RunTeacher:
-    """A teacher from a finished run, identified by run ID and weight checksum rather than by its folder."""
+    """A finished run whose model is a teacher. The run id and the checksum of the weights identify the teacher."""
 
     kind: Literal["run"]
     name: str
@@ -188,7 +185,7 @@ View = Literal["none", "gray", "edges", "half"]
 
 @dataclass
 class DistillSettings:
-    """Knowledge distillation with a weighted sum of ``terms``."""
+    """Knowledge distillation with a weighted sum of loss ``terms``."""
 
     name: str
     algorithm: str
@@ -216,17 +213,17 @@ class DistillSettings:
 
 
 def teacher_names(count: int) -> list[str]:
-    """Return the party names of a distillation's teachers."""
+    """Return the names of ``count`` teachers: ["teacher"] for one, ["teacher 1", "teacher 2", ...] for several."""
     if count == 1:
         return ["teacher"]
     return [f"teacher {number + 1}" for number in range(count)]
 
 
 def counted_teachers(method: Config) -> Config:
-    """Return those settings of a distillation that can change the numbers of the run.
+    """Return the settings of ``method=distill`` that can change the results of the run.
 
-    ``teacher`` is omitted, because ``teachers`` contains it. A teacher that is a finished run is identified by the
-    run's id and the checksum of the weights, regardless of the folder.
+    The setting ``teacher`` is left out, because ``teachers`` contains its value. If a teacher is a finished run, only
+    its kind, run id and checksum of the weights are kept.
     """
     teachers = []
     for teacher in method["teachers"]:

@@ -1,4 +1,4 @@
-"""Settings of federated learning: rounds (``training``), and the settings that all algorithms share (``method``)."""
+"""Settings of federated learning: the rounds (``training``), and the keys of ``method`` that all algorithms have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FederatedTraining:
     name: str
     #: R: number of rounds
     rounds: Steps
-    #: C: number of clients (at most all of them), a share up to 1.0, or all
+    #: C: number of clients (at most all), share up to 1.0, or all
     clients_per_round: UpToMillion | float | Literal["all"]
     #: E: local epochs per round
     local_epochs: Steps
@@ -53,8 +53,8 @@ class FederatedTraining:
     decay_biases: bool
     #: drop a client's last incomplete batch
     drop_last: bool
-    #: if a client has less than one batch: stop, or train on a smaller batch (allow); null: stop if ``batch_size`` is
-    #: set by you or a preset, otherwise allow
+    #: for clients with less than one batch: stop, or allow a smaller batch; null: stop if you or a preset set
+    #: ``batch_size``, otherwise allow
     small_clients: Literal["stop", "allow"] | None
     #: target accuracy for rounds-to-target; null disables it
     target: Proportion | None
@@ -66,7 +66,7 @@ class FederatedTraining:
     optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
-        """Return whether the models are evaluated after ``round``."""
+        """Return whether the models are evaluated after a round. The argument ``round`` is counted from 0."""
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class FederatedTraining:
             self.clients_per_round = 1.0
         share = self.clients_per_round
         right = 0 < share <= 1 or (isinstance(share, int) and share > 1)
-        problem = "expected a whole number of clients, such as 5, or a share in (0, 1.0], such as 0.5"
+        problem = "expected a whole number of clients (at least 1) or a share in (0, 1.0]"
         require(right, "clients_per_round", f"{problem}, got {share}")
         require_sgd_momentum(self.optimizer, self.momentum)
         require(not self.stop_at_target or self.target is not None, "target", "required by stop_at_target, but not set")
@@ -96,7 +96,7 @@ class Schedule:
 class Stragglers:
     """Clients that train with another temperature, or for fewer epochs."""
 
-    #: share of clients that are stragglers
+    #: share of stragglers
     share: ProportionOrNone
     #: temperature of stragglers
     temperature: Temperature
@@ -124,7 +124,7 @@ class ServerSettings:
 
 @dataclass(kw_only=True)
 class FederatedSettings:
-    """Keys of all federated methods. Local training minimizes CE(z / temperature, y) (FLex&Chill)."""
+    """Keys of all federated methods. Local training divides logits by ``temperature`` (FLex&Chill)."""
 
     #: the algorithm's :class:`~knot_runner.methods.contract.Method` as ``package.module:NAME``; "" for a plug-in
     functions: ClassVar[str] = ""
@@ -164,12 +164,12 @@ class FederatedSettings:
 
     @property
     def chills(self) -> bool:
-        """Return whether any client trains at a temperature other than 1, or for a different number of epochs."""
+        """Return whether local training may differ from plain training at temperature 1."""
         return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Return the patterns of the parameters that clients share."""
+        """Return the name patterns that select the shared parameters. By default, they select all parameters."""
         return ("*",)
 
 
@@ -178,7 +178,7 @@ class AveragingSettings(FederatedSettings):
     """Additional keys of algorithms whose server averages models."""
 
     averages = True
-    #: the value of ``shared`` if it is null
+    #: the patterns to use if ``shared`` is null
     travels: ClassVar[tuple[str, ...]] = ("*",)
 
     #: patterns of the shared parameters; ``!`` excludes, ``head`` is the last layer; null: all, for FedPer and
@@ -193,7 +193,7 @@ class AveragingSettings(FederatedSettings):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Return the patterns of the parameters that clients share."""
+        """Return the name patterns that select the parameters that the server averages."""
         return tuple(self.shared or self.travels)
 
     def __post_init__(self) -> None:
@@ -203,10 +203,10 @@ class AveragingSettings(FederatedSettings):
 
 
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
-    """Return the settings of the distillation by the server; None if it does not distill."""
+    """Return the settings of server distillation; None if the server does not distill."""
     return getattr(config, "server_distillation", None)
 
 
 def architecture_settings(config: FederatedSettings) -> list[Any]:
-    """Return the settings of the clients' models; [] if all use the run's ``model``."""
+    """Return ``method.models``, the settings of the clients' models; [] if all clients use the run's ``model``."""
     return getattr(config, "models", [])

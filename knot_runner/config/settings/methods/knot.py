@@ -1,4 +1,4 @@
-"""Settings of KNOT and mutual learning, and of the losses in the package."""
+"""Settings of KNOT, of mutual learning between parties, and of the losses that compare the outputs of two models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knot_runner.config.strict import ByTag, SettingsClasses
 
 @dataclass
 class EntropySettings:
-    """Entropy loss."""
+    """KL divergence or cross-entropy between outputs."""
 
     name: str
     #: KL(teacher, student) as in the paper, symmetric (public SA code), or cross-entropy with base 2 (public ERC code)
@@ -30,8 +30,8 @@ class SinkhornSettings:
     """Optimal transport loss (KNOT eq. 1)."""
 
     name: str
-    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
-    #: (images without coordinates), otherwise newton
+    #: regularized (newton, geomloss) or unregularized (exact, line, tree); null: tree for images without coordinates,
+    #: otherwise newton
     solver: SolverName
     #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: Epsilon
@@ -86,7 +86,7 @@ class KnotSettings:
 
 @dataclass
 class TeachersSettings:
-    """Trains only the local models and the pretrained global model (KNOT, Table 1)."""
+    """Trains local models and pretrains the global model, without distillation (KNOT, Table 1)."""
 
     name: str
     algorithm: str

@@ -1,4 +1,4 @@
-"""Settings of personalization after the last round."""
+"""Settings of personalization: training of the client models after the last round."""
 
 from __future__ import annotations
 
@@ -52,34 +52,34 @@ class TuningSettings(LocalSettings):
 
     def __post_init__(self) -> None:
         even = self.length % self.checkpoints == 0
-        require(even, "checkpoints", f"expected a divisor of the {self.length} epochs, got {self.checkpoints}")
+        require(even, "checkpoints", f"expected a divisor of {self.length} (number of epochs), got {self.checkpoints}")
 
     @property
     def rate(self) -> float:
-        """Return ``lr`` divided by ``slower``."""
+        """Return the learning rate of the clients, ``lr`` divided by ``slower``."""
         return self.lr / self.slower
 
     @property
     def length(self) -> int:
-        """Return the total number of epochs."""
+        """Return the total number of epochs, ``epochs`` times ``slower``."""
         return self.epochs * self.slower
 
     @property
     def part(self) -> int:
-        """Return the number of epochs between checkpoints."""
+        """Return the number of epochs from one checkpoint to the next."""
         return self.length // self.checkpoints
 
 
 @dataclass(kw_only=True)
 class FinetuneSettings(TuningSettings):
-    """Deploys one of the fine-tuned models."""
+    """Deploys one checkpoint of each client's fine-tuning."""
 
     kind: str
 
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
-    """Interpolation between the model of the last round and the fine-tuned one: (1 - alpha) theta_0 + alpha theta_k."""
+    """Interpolates each client's model before and after fine-tuning: ``(1-alpha)*theta_0 + alpha*theta_k``."""
 
     kind: str
     #: weights alpha to evaluate
@@ -105,7 +105,7 @@ class SoupSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class CossimSettings(LocalSettings):
-    """Alternates local training with averaging weighted by the cosine similarity of label histograms."""
+    """Alternates local training and averaging, with weights from cosine similarities of label histograms."""
 
     shares_models = True
     kind: str

@@ -1,4 +1,4 @@
-"""Settings of distillation by the server (``method.server_distillation``)."""
+"""Settings of distillation on the server (``method.server_distillation``)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,12 @@ class ServerDistillation:
         require(self.ensemble == "logits", "ensemble", "'each' is not supported with 'terms'. Use 'logits'")
         require(not self.valid, "valid", "not supported with 'terms', only with 'loss'. Use 0")
         for name, options in self.terms.items():
-            wrong = "'auto' is not supported here, since the averaged model starts close to the clients. Use a number"
+            wrong = (
+                "'auto' is not supported here, since it divides by the initial value of the term, which is "
+                "close to 0 for an averaged model. Use a number"
+            )
             require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:
-        """Return whether the server distills in ``round``."""
+        """Return whether the server distills in a round. The argument ``round`` is counted from 0."""
         return round >= self.after and (round - self.after) % self.every == 0

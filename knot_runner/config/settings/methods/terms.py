@@ -1,6 +1,6 @@
-"""Settings of the loss terms of ``method=distill``, one dataclass each (``method.terms.NAME``).
+"""Settings of the loss terms of ``method=distill``, with one dataclass per term (``method.terms.NAME``).
 
-The terms: ``docs/distillation-losses.md``. Their default values: ``conf/base/term/NAME.yaml``.
+``docs/distillation-losses.md`` describes the terms. ``conf/base/term/NAME.yaml`` has the default values.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class SinkhornTermSettings:
     weight: Weight
     #: softmax temperature of both models
     temperature: Temperature
-    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
-    #: (images without coordinates), otherwise newton
+    #: regularized (newton, geomloss) or unregularized (exact, line, tree); null: tree for images without coordinates,
+    #: otherwise newton
     solver: SolverName
     #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: Epsilon
@@ -112,7 +112,7 @@ class SinkhornTermSettings:
 
 @dataclass(kw_only=True)
 class HintTermSettings(_OfTaps):
-    """Intermediate features, with a trained adapter (FitNets, Romero et al. 2015)."""
+    """Distance of intermediate features, with a trained adapter (FitNets, Romero et al. 2015)."""
 
     #: loss; ce treats channels as logits
     form: Literal["l2", "l1", "ce"]
@@ -130,12 +130,12 @@ class AttentionTermSettings(_OfTaps):
 
 @dataclass(kw_only=True)
 class SimilarityTermSettings(_OfTaps):
-    """Similarities within a batch (Tung and Mori 2019)."""
+    """Similarities between examples of a batch (Tung and Mori 2019)."""
 
 
 @dataclass(kw_only=True)
 class RkdTermSettings(_OfTaps):
-    """Distances and angles within a batch (Park et al. 2019)."""
+    """Distances and angles between examples of a batch (Park et al. 2019)."""
 
     #: weight of pairwise distances
     distance: NotNegative
@@ -164,7 +164,7 @@ class CrdTermSettings(_OfTaps):
 
 @dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
-    """Relative distances in triples, by majority of the teachers (You et al. 2017)."""
+    """Order of distances in triples of examples, by majority of the teachers (You et al. 2017)."""
 
     #: margin between distances
     margin: Positive
@@ -193,12 +193,16 @@ LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
 def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "training.distill.batch_size") -> None:
-    """Check that batches of ``batch`` examples are large enough for each of ``terms``.
+    """Check that a batch is large enough for each of the loss terms.
 
-    ``key`` names the setting of the batch size, and ``where`` the setting that holds the terms.
+    Args:
+        terms: Names of loss terms.
+        where: Key of the terms in the error message.
+        batch: Number of examples in a batch.
+        key: Key of the batch size in the error message.
 
     Raises:
-        UserError: A batch is too small.
+        UserError: A term needs a larger batch.
     """
     for name in terms:
         least = LEAST_BATCH.get(name, 0)

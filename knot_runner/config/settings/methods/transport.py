@@ -1,4 +1,4 @@
-"""Settings of federated optimal transport (FedWaD): distances, clusters, coresets, and features of texts."""
+"""Settings of federated optimal transport (FedWaD): distances, clustering, and features of images and texts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class EncoderSettings:
 
 @dataclass
 class TextFeatures:
-    """Features of texts."""
+    """Feature vectors of texts."""
 
     #: TF-IDF with truncated SVD, or the last hidden state of the initial model at [CLS]
     kind: Literal["tfidf", "cls"]
@@ -125,13 +125,13 @@ class OtddSettings:
 
 @dataclass
 class ClusteringSettings:
-    """Spectral clustering of clients by data distance before training (FedWaD D.5)."""
+    """Spectral clustering of clients by data distance, before training (FedWaD D.5)."""
 
     #: similarity graph from distances D: none (one cluster), affinity ((scale - D) / scale), or sparse3, sparse5, ...
     #: (nearest neighbors)
     graph: str
-    #: number of clusters, or largest eigengap of the graph Laplacian; null: 5 (public code), or half of the clients if
-    #: that is less
+    #: number of clusters, or largest eigengap of the graph Laplacian; null: 5 (public code), at most half of the
+    #: clients
     clusters: Parties | Literal["eigengap"] | None
     #: scale of graph=affinity: an upper bound of D, or the largest D
     scale: Positive | Literal["largest"]
@@ -145,7 +145,7 @@ class ClusteringSettings:
 
     @property
     def neighbors(self) -> int | None:
-        """Return K of ``sparseK``; None for other graphs."""
+        """Return the number N of nearest neighbors in a graph ``sparseN``; None for other graphs."""
         if self.graph.startswith("sparse"):
             return int(self.graph.removeprefix("sparse"))
         return None

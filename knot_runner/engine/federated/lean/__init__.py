@@ -1,7 +1,11 @@
-"""The CPU engine: worker processes train one client at a time, with a manual backward pass and in-place updates.
+"""The lean engine for CPUs: each worker process trains one client at a time, with hand-written backward passes.
 
-Read ``client.py`` next. ``network.py``: one training step with SGD, the loss and its gradient; ``stems.py``,
-``dense.py``: the layers' forward and backward passes.
+Read ``client.py`` next:
+
+- ``client.py``: local training and inference in one process
+- ``network.py``: one training step with SGD, the loss and its gradient
+- ``stems.py``, ``dense.py``: forward and backward passes of the layers
+- ``worker.py``: the worker processes and their shared memory
 """
 
 from __future__ import annotations
@@ -29,15 +33,19 @@ _FEW_ROWS = 4096
 
 
 class Lean:
-    """An engine that trains clients in ``workers`` processes with ``threads`` torch threads each.
+    """An engine that trains clients in worker processes on CPUs.
 
-    With one worker, training runs in this process with ``threads`` threads. A process trains one client at a time, so
-    that the client's model fits into the cache of a core. Processes do not wait for each other, in contrast to threads
-    that share one operation. Results are bitwise equal for any number of workers. After an exception, the engine cannot
-    be used again.
+    Each worker process trains one client at a time. Results are bitwise equal for any number of worker processes. After
+    an exception, the engine cannot be used again.
 
-    ``networks``: the networks, to which requests refer by index. ``plugins``: modules that each worker imports, because
-    these modules may define the objective.
+    Args:
+        networks: The networks to train. Requests refer to a network by its index in this sequence.
+        data: The training examples of all clients.
+        test: The test examples of all clients.
+        dtype: The dtype of weights and gradients.
+        workers: Number of worker processes. With one worker, training runs in the current process.
+        threads: Number of torch threads of each worker process.
+        plugins: Plug-in modules that each worker process imports.
     """
 
     name = "lean"
@@ -57,37 +65,33 @@ class Lean:
         self._slots = Slots.make(count, networks, dtype)
         self._free = list(range(count))
         arguments = self._slots, self._data, networks, threads, plugins
+        # A process trains one client at a time, so that the client's model fits into the cache of a core.
+        # Processes do not wait for each other, in contrast to threads that share one operation.
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`. The longest training runs start first.
-
-        Short training runs then end last, so workers are idle for less time.
-        """
+        """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`)."""
+        # The longest training runs start first. Short runs then end last, so workers are idle for less time.
         longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
         results = self._run([cohort[i] for i in longest])
         return ordered(dict(zip(longest, results, strict=True)))
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`, computed in chunks of examples.
-
-        A chunk has INFERENCE_ROWS examples, or ROWS_OF_MANY examples if ``many`` of the request is true. Only the last
-        chunk of a request may be smaller. The size does not depend on the number of workers.
-        """
+        """Return the logits or features of every request, in order (:meth:`Engine.logits`)."""
         parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
         pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
         outputs = iter(self._run(pieces))
         return [torch.cat([next(outputs) for _ in rows]) for rows in parts]
 
     def close(self) -> None:
-        """Implement :meth:`Engine.close`."""
+        """End the worker processes and free the shared memory (:meth:`Engine.close`)."""
         if self._pool is not None:
             self._pool.close()
             self._slots.memory.close()
             self._data.memory.close()
 
     def _run(self, requests: list[Any]) -> list[Any]:
-        """Start ``requests`` in order, wait for all of them, and return their results in the same order.
+        """Execute ``requests``, which start in the given order, and return their results in this order.
 
         Raises:
             UserError: A worker died while executing a request, or raised this error.
@@ -116,7 +120,7 @@ class Lean:
         return client.train_client(request)
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
-        """Yield each request as an :class:`Order` for a worker; append the number of the used slot to ``slots``."""
+        """Yield an :class:`Order` for each request, and append the number of the order's slot to ``slots``."""
         for request in requests:
             slot = self._free.pop()
             slots.append(slot)

@@ -35,7 +35,10 @@ TrainingClient = Union["ManualBackward", "Loop"]
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client that uses a manual backward pass for MLP and CNN, and autograd for other models."""
+    """Return an object that trains and evaluates clients' models with the architecture ``network``.
+
+    MLPs and CNNs are trained with manual backward passes. Other models are trained with autograd.
+    """
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
@@ -43,14 +46,14 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 
 def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
-    """Return a client that trains with autograd, as in the plain loop."""
+    """Return the reference engine on the CPU, which trains clients with autograd."""
     from knot_runner.engine.federated.loop import Loop  # plain requests do not need this module
 
     return Loop(network, data, test, torch.device("cpu"), dtype)
 
 
 class ManualBackward:
-    """A client of the lean engine that trains with manual forward and backward passes and updates weights in place."""
+    """Local training and inference of MLPs and CNNs with hand-written forward and backward passes."""
 
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network = network
@@ -62,9 +65,10 @@ class ManualBackward:
         self._recent: dict[tuple[object, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client; see :meth:`Engine.train`. Requests that are not ``is_plain`` are trained with autograd.
+        """Train one client as ``request`` describes; return the result.
 
-        ``weights`` [P]: optional memory for the trained weights.
+        Requests that are not plain (``LocalTraining.is_plain``) are trained with autograd. ``weights``: the tensor,
+        shape [P], in which to store the trained weights of a plain request. If it is None, a new tensor is created.
         """
         if not request.is_plain:
             return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)
@@ -79,7 +83,7 @@ class ManualBackward:
         return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
-        """Return the logits or features of one request; see :meth:`Engine.logits`."""
+        """Return the logits or features of one request (:meth:`Engine.logits`)."""
         with torch.inference_mode():
             parameters = pairs(request.model.weights.to(self._dtype), self._layout)
             key = request.split, request.many, request.rows.numpy().tobytes()
@@ -93,7 +97,7 @@ class ManualBackward:
             return outputs.clone()
 
     def _inputs(self, request: Inference) -> Tensor | Foreground:
-        """Return the normalized images of ``request``; as :class:`Foreground` if this is faster for many models."""
+        """Return the normalized images of ``request``, as a :class:`Foreground` where this saves time."""
         data = self._test if request.split == "test" else self._data
         images = normalized(data, request.rows, self._dtype)
         has_body = not isinstance(self._network.spec, CnnSettings) and len(self._layout.parameters) > 2
@@ -146,7 +150,7 @@ class ManualBackward:
         return total / max(steps, 1), steps
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
-        """Return the loss of the request's objective. The gradient of the cross-entropy is computed in closed form."""
+        """Return the loss of the request's objective. For the cross-entropy, the loss has a closed-form gradient."""
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:

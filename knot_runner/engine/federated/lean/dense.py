@@ -1,7 +1,7 @@
 """Manual forward and backward passes of the lean engine's dense layers.
 
-All weights are views into one flat vector [P]. Gradients are added to views into another flat vector, or directly to
-the weights, so no step copies a parameter. Autograd must be off.
+All weights are views into one flat vector [P]. Gradients are added directly to the weights, or to views into another
+flat vector. Autograd must be off.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Return views (weight, bias) into ``vector``: a list for the convolutions, and one for the dense layers.
+    """Return the (weight, bias) pairs of the convolutions, and the (weight, bias) pairs of the dense layers.
 
-    ``vector`` has P values. The head is the last dense layer.
+    All tensors are views into ``vector``, which has P values. The head is the last dense layer.
     """
     tensors = list(flat.views(vector, layout.parameters).values())
     convolutions = []
@@ -49,7 +49,12 @@ def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
-    """Return x W' + b, shape [B, out], for x of shape [B, in], W of shape [out, in] and b of shape [out]."""
+    """Return ``x W' + b``, shape [B, M], where W' is the transpose of the weight W.
+
+    Args:
+        x: The inputs, shape [B, D].
+        pair: The weight W, shape [M, D], and the bias b, shape [M].
+    """
     weight, bias = pair
     if by_onednn(weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -57,20 +62,23 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Return whether to compute x W' with oneDNN. The result depends only on the size and dtype of W.
+    """Return whether a dense layer with this weight uses oneDNN in the forward pass.
 
-    Runs are therefore reproducible.
+    The choice depends only on the size and the dtype, so that runs are reproducible.
     """
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def masked_(gradient: Tensor, output: Tensor) -> Tensor:
-    """Propagate ``gradient`` through the ReLU that computed ``output``, in place."""
+    """Set ``gradient`` to 0 in place where the ReLU output ``output`` is 0; return ``gradient``.
+
+    This is the backward pass of the ReLU.
+    """
     return _aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
 
 
 class Dense:
-    """Dense layers with ReLU in between, which map x of shape [B, in] to logits of shape [B, classes].
+    """Dense layers with ReLU in between. They map inputs of shape [B, D] to logits of shape [B, C].
 
     The last layer is the head.
     """
@@ -85,7 +93,7 @@ class Dense:
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Return the logits times ``scale``, and store every layer's input for :meth:`backward`."""
+        """Return ``scale`` times the logits for x, shape [B, D]. Store every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
             x = affine(x, pair) if large else torch.addmm(bias, x, transposed)
@@ -96,13 +104,14 @@ class Dense:
 
     @property
     def features(self) -> Tensor:
-        """Return the head's input, shape [B, H], of the most recent :meth:`forward` call."""
+        """Return the head's input in the most recent :meth:`forward` call, shape [B, H]."""
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
-        """Select the layers to train, and the tensors to which their gradients are added.
+        """Select the layers to train, and the tensors to which the gradients of these layers are added.
 
-        ``targets``: a pair (weight, bias) for each layer; ``trains``: ``all`` parameters, the ``head`` or the ``body``.
+        ``targets``: a pair of tensors (weight, bias) for each layer. ``trains``: the layers to train: "all", "head"
+        (the last layer), or "body" (all layers except the last).
         """
         layers = range(len(self.layers))
         if trains == "head":
@@ -113,10 +122,15 @@ class Dense:
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
-        """Compute the gradients of all trained layers, given the gradient with respect to the logits.
+        """Compute the gradients of all trained layers.
 
-        ``by_features``: an additional gradient with respect to the input of the head. If ``through`` is true, return
-        the gradient with respect to x, shape [B, in]; otherwise return None.
+        Args:
+            gradient: The gradient with respect to the logits, shape [B, C].
+            through: Whether to return the gradient with respect to the input of the first layer.
+            by_features: An additional gradient with respect to the input of the head, shape [B, H], or None.
+
+        Returns:
+            The gradient with respect to the input of the first layer, shape [B, D]. None if ``through`` is false.
         """
         lowest = -1 if through else self._learning.start
         gradients: list[Tensor | None] = [None] * len(self.layers)
@@ -146,14 +160,19 @@ class Dense:
 
 
 class Foreground:
-    """The first dense layer of many models, for images that are mostly background and the same for all models.
+    """Images that are mostly background, prepared for the first dense layers of many models.
 
-    The result is exact but needs less work. Let X be the images and B the background, which is the same in every image.
-    The layer's output is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the
-    background. B is, per channel, the first pixel of the first image. (Any other value is correct, but saves less
-    work.) Pixels that are background in every image are skipped. Pixels that are foreground in few images are added
-    image by image. The other pixels are multiplied as usual. The order of sums differs from a dense product, so results
-    differ by rounding.
+    Let X be the images and B the background, which has one value per channel. A dense layer with the weight W and the
+    bias b has the output ``X W' + b = (X - B) W' + (B W' + b)``, where W' is the transpose of W. Where an image shows
+    the background, ``X - B`` is 0 and needs no multiplication. This saves work if the same images are the input of many
+    models.
+
+    - B is the first pixel of the first image. The output is correct for any other B, but then less work is saved.
+    - Pixels that are background in every image are skipped.
+    - Pixels that are foreground in few images are added image by image.
+    - All other pixels are multiplied as in a dense product.
+
+    Results differ from a dense product by rounding.
     """
 
     def __init__(self, images: Tensor) -> None:
@@ -171,7 +190,10 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether this method is faster than a dense product. This holds if few pixels need such a product."""
+        """Return whether at most the fraction :data:`MOST_MULTIPLIED` of the pixels needs a dense product.
+
+        If false, an ordinary dense layer is faster.
+        """
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:
@@ -179,7 +201,10 @@ class Foreground:
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:
-        """Return X W' + b, shape [n, out], for a layer with the weight W [out, C H W] and the bias b [out]."""
+        """Return the output ``X W' + b`` of a dense layer for the images X, shape [n, M].
+
+        ``pair``: the weight W, shape [M, C H W], and the bias b, shape [M].
+        """
         weight, bias = pair
         constant = torch.addmv(bias, weight, self._background)
         outputs = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())

@@ -1,4 +1,4 @@
-"""One training step of the lean engine: forward, backward, and SGD in place on flat vectors."""
+"""One training step of the lean engine: forward pass, backward pass, and an in-place SGD update of flat vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sa
 
 
 class LeanNetwork:
-    """A stem (all layers before the dense layers), the dense layers, and the optimizer for the weights of both."""
+    """A network for training: its stem, its dense layers, and the optimizer.
+
+    The stem consists of the layers before the dense layers.
+    """
 
     def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
         self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
@@ -24,7 +27,7 @@ class LeanNetwork:
         self._through = stem.learns
 
     def begin(self, trains: str) -> None:
-        """Train ``all`` parameters, the ``head`` or the ``body`` from now on."""
+        """Select the parameters that the next steps train: "all", "head", or "body" (all except the head)."""
         self._trains = trains
         self._through = self.stem.learns and trains != "head"
         convs, layers = pairs(self._sgd.target(trains), self._layout)
@@ -32,18 +35,19 @@ class LeanNetwork:
         self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
 
     def step(self, x: Any, loss: BatchLoss, number: int) -> None:
-        """Take one optimizer step on batch ``number`` of the current block of images.
+        """Take one optimizer step on one batch.
 
-        ``x``: the input of the stem for this batch; ``loss``: the loss of the batches of the block.
-
-        All gradients are computed before any weight changes, because each layer's gradient needs the weights of the
-        layers above.
+        Args:
+            x: The batch, as an input of the stem.
+            loss: The loss object, whose current block of images contains the batch.
+            number: The position of the batch in this block.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
         gradient, factor = loss.gradient(logits, number, self._dense.features)
         features = self._dense.backward(gradient, self._through, loss.by_features)
         if features is not None:
             self.stem.backward(features)
+        # Weights change only now, because each layer's gradient needs the old weights of the layers above.
         self._sgd.prepare(self._trains)
         self._dense.accumulate(self._sgd.alpha * factor)
         if features is not None:
@@ -52,16 +56,16 @@ class LeanNetwork:
 
 
 class Sgd:
-    """SGD with w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control.
+    """SGD with momentum, weight decay, a proximal term and a control variate, in place on a flat vector.
 
-    Momentum is computed as in torch. Gradients are added to their targets and never stored.
+    Without momentum, a step computes ``w <- w - lr * (g + decay * w + mu * (w - w_start) + control)``. Here g is the
+    gradient, mu is the factor of the proximal term, and w_start is the initial model. ``control`` is the control
+    variate of SCAFFOLD. Momentum is computed as in torch.
 
-    Here g is the gradient, mu the weight of the proximal term, w_start the initial weights, and control the control
-    variate of SCAFFOLD.
+    A step has three parts. :meth:`prepare` applies everything except the gradient. The caller then adds ``alpha`` times
+    the gradient to :meth:`target`. :meth:`finish` completes the step.
 
-    A step has three parts: :meth:`prepare` (everything except the gradient), the addition of ``alpha`` times the
-    gradient to :meth:`target`, and :meth:`finish`. Phases that train the same parameters (``all``, ``head`` or
-    ``body``) share one momentum, as if each of these three had its own optimizer.
+    Each kind of phase ("all", "head" or "body") has its own momentum.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
@@ -77,15 +81,19 @@ class Sgd:
         self.alpha = 1.0 if self.momentum else -self.lr
 
     def target(self, trains: str) -> Tensor:
-        """Return the vector [P] to which gradients are added: with momentum the velocity, otherwise the weights."""
+        """Return the vector to which gradients are added, shape [P].
+
+        This is the velocity if there is momentum, and otherwise the vector of weights.
+        """
         if not self.momentum:
             return self.weights
+        # As if each kind of phase had its own optimizer, which is the case in the reference engine.
         if trains not in self._velocities:
             self._velocities[trains] = torch.zeros_like(self.weights)
         return self._velocities[trains]
 
     def prepare(self, trains: str) -> None:
-        """Apply momentum, weight decay, the proximal term and the control variate, before the gradient is added."""
+        """Begin a step: apply momentum, weight decay, the proximal term and the control variate."""
         if self.plain:
             return
         part = self._slices[trains]
@@ -104,14 +112,14 @@ class Sgd:
             target.add_(self._pull[part], alpha=-self.alpha)
 
     def finish(self, trains: str) -> None:
-        """With momentum, change the weights by the velocity, after the gradient was added."""
+        """Complete a step after the gradient was added. With momentum, the weights change by ``-lr * velocity``."""
         if self.momentum:
             part = self._slices[trains]
             self.weights[part].add_(self._velocities[trains][part], alpha=-self.lr)
 
 
 def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | None:
-    """Return the weight decay plus mu, one value per parameter, or None if both are 0."""
+    """Return the weight decay plus mu, the factor of the proximal term, for each parameter; None if both are 0."""
     if not recipe.weight_decay and not recipe.proximal:
         return None
     rate = torch.full_like(weights, recipe.weight_decay)
@@ -121,7 +129,7 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
 
 
 def _pull(recipe: Recipe, weights: Tensor, control: Tensor | None) -> Tensor | None:
-    """Return mu w_start - control, one value per parameter, or None if both are 0."""
+    """Return ``mu * w_start - control`` for each parameter; None if mu is 0 and there is no control variate."""
     if not recipe.proximal and control is None:
         return None
     pull = recipe.proximal * weights if recipe.proximal else torch.zeros_like(weights)
@@ -134,15 +142,21 @@ def _pull(recipe: Recipe, weights: Tensor, control: Tensor | None) -> Tensor | N
 
 
 class TemperedLoss:
-    """The cross-entropy of each batch of a client's examples, with a closed-form gradient (:class:`CrossEntropy`).
+    """The mean cross-entropy of each batch of a client's examples, with a closed-form gradient.
 
-    ``labels`` has shape [n]. ``start_logits``, shape [n, C], are the logits under the initial weights. They determine
-    per-sample temperatures. ``softmax``: whether the loss is computed on the softmax of the head's output.
+    Args:
+        options: The options of the cross-entropy, such as the temperature.
+        size: The batch size.
+        labels: The labels of the client's n examples, shape [n].
+        classes: The number of classes.
+        dtype: The dtype of the gradients.
+        start_logits: The logits of the examples under the initial weights, shape [n, C], if each sample has its own
+            temperature; otherwise None.
+        softmax: Whether a softmax is applied to the head's output before the loss.
 
     Attributes:
-        scale: The factor on the head's output that :meth:`gradient` expects.
-        by_features: An additional gradient [B, H] with respect to the head's input, apart from the gradient through the
-            logits; None if the loss has no such gradient.
+        scale: Factor by which the caller multiplies the head's output before :meth:`gradient`.
+        by_features: Always None (see :class:`AutogradLoss`).
     """
 
     by_features = None
@@ -167,7 +181,10 @@ class TemperedLoss:
             self.scale = 1 / options.temperature
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of the client's examples at the positions ``part``, shape [n'], divided into batches."""
+        """Begin a block of examples. ``part``: their positions among the client's examples.
+
+        The block is divided into batches in the order of ``part``.
+        """
         self._part = part
         size = self._batch
         if len(self._truth) != len(part):  # memory and views are reused for every block
@@ -184,10 +201,14 @@ class TemperedLoss:
             self._factors = (scales[part, None] / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """Return G, shape [B, C], and a factor f; f G is the gradient of the loss with respect to the head's output.
+        """Return a tensor of shape [B, C] and a factor.
 
-        The loss is the mean over batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output,
-        and ``features`` [B, H] is the head's input.
+        Their product is the gradient of the mean loss of one batch with respect to the head's output.
+
+        Args:
+            logits: The head's output multiplied by ``scale``, shape [B, C].
+            batch: The position of the batch in the block.
+            features: The head's input, shape [B, H].
         """
         log = self._logs[batch]
         outputs = logits
@@ -204,7 +225,7 @@ class TemperedLoss:
         return gradient, self.scale / len(log)
 
     def total(self) -> float:
-        """Return the sum of the losses of all steps in the block."""
+        """Return the sum of the losses of all batches in the block."""
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
@@ -212,12 +233,19 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """The loss of any objective, with a gradient by autograd.
+    """The mean loss of each batch of a client's examples for any objective, with a gradient by autograd.
 
-    Autograd computes the gradient with respect to the logits, shape [B, C]. If the objective ``reads`` features, it
-    also computes the gradient with respect to the features, shape [B, H].
+    Args:
+        loss: The loss function of the objective.
+        rows: The rows of the objective, for all examples of the client.
+        size: The batch size.
+        softmax: Whether a softmax is applied to the head's output before the loss.
+        reads: Whether the loss function also reads the features, which are the inputs of the head.
 
-    The layers below the head use their manual backward passes.
+    Attributes:
+        scale: Factor by which the caller multiplies the head's output before :meth:`gradient`.
+        by_features: The gradient of the last batch's loss with respect to the features that the loss function reads,
+            for fixed logits, shape [B, H]. None if the loss function does not read features.
     """
 
     scale = 1.0
@@ -229,12 +257,16 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """See :meth:`TemperedLoss.start`."""
+        """Begin a block of examples. ``part``: their positions among the client's examples."""
         self._parts = part.split(self._batch)
         self._total = 0.0
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """See :meth:`TemperedLoss.gradient`."""
+        """Return the gradient of a batch's mean loss with respect to the head's output, shape [B, C], and the factor 1.
+
+        The arguments are the same as in :meth:`TemperedLoss.gradient`. If the loss function reads features,
+        ``by_features`` is also set.
+        """
         with torch.inference_mode(False), torch.enable_grad():
             leaves = [logits.clone().requires_grad_()]  # autograd needs copies of tensors created in inference mode
             if self._reads:
@@ -251,7 +283,7 @@ class AutogradLoss:
         return gradient, 1.0
 
     def total(self) -> float:
-        """See :meth:`TemperedLoss.total`."""
+        """Return the sum of the losses of all batches in the block."""
         return self._total
 
 

@@ -1,7 +1,8 @@
-"""Stems: the layers before the dense layers in the lean engine.
+"""The stems of the lean engine. A stem computes the inputs of the dense layers (:class:`Dense`) from images.
 
-There are three kinds: flattened pixels without any layer, convolutions, and the first dense layer computed from inner
-products of images.
+- :class:`Pixels`: flattened images, without a layer
+- :class:`Convs`: convolutions
+- :class:`Gram`: the first dense layer of the network, computed from inner products of images
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _GramBatch = tuple[Tensor, Tensor, Tensor]
 
 
 class Stem:
-    """The layers before the dense layers. In this base class, a stem has no parameters.
+    """Base class of stems. By default, a stem has no parameters.
 
     Attributes:
         learns: Whether the stem has parameters and needs gradients.
@@ -32,48 +33,54 @@ class Stem:
     learns = False
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Any]:
-        """Return the client's images at the positions ``part``, shape [n'], augmented and divided into batches."""
+        """Return batches of the client's images, in the form that :meth:`forward` expects.
+
+        ``part``: the positions of the images among the client's images. ``crops``: the augmentation of these images, or
+        None. ``size``: the batch size.
+        """
         raise NotImplementedError
 
     def forward(self, x: Any) -> Tensor:
-        """Return the features [B, in] of one batch."""
+        """Return the inputs of the dense layers, shape [B, D], for one batch ``x`` from :meth:`batches`."""
         raise NotImplementedError
 
     def set_targets(self, targets: list[WeightBias]) -> None:
         """Select the tensors to which gradients are added: one pair (weight, bias) for each layer of the stem."""
 
     def backward(self, gradient: Tensor) -> None:
-        """Compute the gradients of the parameters, given the gradient with respect to the features, shape [B, in]."""
+        """Compute the gradients of the parameters of the stem.
+
+        ``gradient``: the gradient with respect to the output of :meth:`forward`, shape [B, D].
+        """
 
     def accumulate(self, alpha: float) -> None:
         """Add ``alpha`` times each gradient to its target; see :meth:`set_targets`."""
 
     def finish(self) -> None:
-        """After the last step, add weight changes that are not yet applied to the flat vector of weights."""
+        """Write all weight changes to the flat vector of weights. Call this method after the last step."""
 
 
 class Pixels(Stem):
-    """Flattened images, without parameters."""
+    """A stem that only flattens images."""
 
     def __init__(self, images: Tensor) -> None:
         self._images = images
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
-        """Implement :meth:`Stem.batches`."""
+        """Return batches of augmented and flattened images, each of shape [B, D] (:meth:`Stem.batches`)."""
         chosen = augmented_images(self._images.index_select(0, part), crops)
         return list(chosen.flatten(1).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Implement :meth:`Stem.forward`."""
+        """Return ``x`` unchanged, because the images are already flattened."""
         return x
 
 
 class Convs(Stem):
-    """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
+    """A stem of convolutions, each followed by 2x2 max-pooling and ReLU.
 
-    ReLU is applied after the pooling. The result is the same, but ReLU processes only a quarter of the values. For the
-    same reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is
-    never computed.
+    ReLU is applied after the pooling. The result is the same as in the other order, and this is faster. The gradient
+    with respect to the images is never computed.
     """
 
     learns = True
@@ -87,16 +94,17 @@ class Convs(Stem):
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
-        """Implement :meth:`Stem.batches`."""
+        """Return batches of augmented images, each of shape [B, C, H, W] (:meth:`Stem.batches`)."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         return list(augmented_images(chosen, crops).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Implement :meth:`Stem.forward`."""
+        """Return the flattened feature maps of one batch, shape [B, D], and store values for :meth:`backward`."""
         kept = []
         for (weight, bias), padding in zip(self._layers, self._paddings, strict=True):
             y = F.conv2d(x, weight, bias, padding=padding)
             pooled, where = _aten.max_pool2d_with_indices(y, [2, 2], [2, 2])
+            # After the pooling, ReLU processes only a quarter of the values.
             pooled.relu_()
             kept.append((x, y, where, pooled))
             x = pooled
@@ -104,16 +112,17 @@ class Convs(Stem):
         return x.flatten(1)
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Implement :meth:`Stem.set_targets`."""
+        """Select the tensors to which gradients are added: one pair (weight, bias) for each convolution."""
         self._targets = targets
 
     def backward(self, gradient: Tensor) -> None:
-        """Implement :meth:`Stem.backward`."""
+        """Compute the gradients of all weights and biases (:meth:`Stem.backward`)."""
         gradient = gradient.view(self._kept[-1][3].shape).contiguous(memory_format=torch.channels_last)
         gradients = []
         for i in range(len(self._layers) - 1, -1, -1):
             x, y, where, pooled = self._kept[i]
             masked_(gradient, pooled)
+            # The sum over pooled positions is equal to the sum over all positions, with a quarter of the values.
             bias = gradient.sum((0, 2, 3))
             wide = _aten.max_pool2d_with_indices_backward(gradient, y, [2, 2], [2, 2], [0, 0], [1, 1], False, where)
             gradient, weight, _ = _aten.convolution_backward(
@@ -124,26 +133,32 @@ class Convs(Stem):
         self._gradients = gradients[::-1]
 
     def accumulate(self, alpha: float) -> None:
-        """Implement :meth:`Stem.accumulate`."""
+        """Add ``alpha`` times each gradient to its target; see :meth:`set_targets`."""
         for (weight, bias), (dweight, dbias) in zip(self._targets, self._gradients, strict=True):
             weight.add_(dweight, alpha=alpha)
             bias.add_(dbias, alpha=alpha)
 
 
 class Gram(Stem):
-    """The first dense layer with ReLU, computed from inner products of the client's images.
+    """A stem that is the first dense layer with ReLU, computed from inner products of the client's images.
 
-    The result is exact and needs less work for several epochs of plain SGD on unchanging images X [n, in].
+    The result is exact. The stem may save work over several epochs of SGD without momentum, weight decay or other
+    terms, on images without augmentation.
 
-    The sign ' stands for the transpose. In every step, the gradient of the weight W [out, in] is D' X, where D [n, out]
-    is the gradient with respect to the layer's output (0 for images outside the batch). Therefore W = W0 + A' X, with
-    the initial weight W0 and a matrix A [n, out] that has one row per image. For a batch with the images X_b, the
-    layer's output is X_b W0' + b + (X_b X' + 1) A, where b is the initial bias. X_b W0' and X_b X' are computed once
-    for all images. The products of a step then have the inner dimension n instead of ``in``, and a step changes only
-    those rows of A that belong to the batch. The 1 represents the bias, which is trained like the weight of a pixel
-    with the constant value 1.
+    Let ``X`` be the client's images, shape [n, D], ``W`` the weight, shape [M, D], and ``b`` the bias, shape [M]. The
+    sign ``'`` stands for the transpose. In every step, the gradient of W is ``G' X``. Here G, shape [n, M], is the
+    gradient with respect to the layer's output, and is 0 for images outside the batch. After any number of steps, the
+    weight is therefore ``W = W0 + A' X``, where W0 is the initial weight and A is a matrix of shape [n, M].
 
-    ``start`` [n, out]: X W0' + b; ``products`` [n, n]: X X' + 1; ``changes`` [n, out]: A.
+    For a batch of images ``X_b``, the layer's output is ``X_b W0' + b0 + (X_b X' + 1) A``, where b0 is the initial
+    bias. The added 1 gives the change of the bias, because the bias is trained like the weight of a pixel with the
+    constant value 1. ``X W0'`` and ``X X'`` are computed once for all images. A step changes only those rows of A that
+    belong to the images of the batch.
+
+    Attributes:
+        start: ``X W0' + b0``, shape [n, M].
+        products: ``X X' + 1``, shape [n, n].
+        changes: ``A``, shape [n, M].
     """
 
     learns = True
@@ -152,6 +167,7 @@ class Gram(Stem):
         self._layer = layer
         self._images = images.flatten(1)
         self.start = torch.addmm(layer[1], self._images, layer[0].t())
+        # With these products, a step has the inner dimension n instead of the number of pixels.
         self.products = torch.mm(self._images, self._images.t()).add_(1)
         self.changes = torch.zeros_like(self.start)
         self._rows = self._output = self._gradient = self.start
@@ -159,16 +175,23 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this method needs at most ``MIN_SAVING`` of the multiplications of a dense layer.
+        """Return whether this stem needs at most :data:`MIN_SAVING` times the multiplications of a dense layer.
 
-        The layer maps ``pixels`` values of an image to ``outputs`` values.
+        Args:
+            images: The number of images.
+            pixels: The number of inputs of the layer.
+            outputs: The number of outputs of the layer.
+            epochs: The number of epochs.
         """
         ordinary = 2 * epochs * images * pixels * outputs
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Implement :meth:`Stem.batches`, without augmentation."""
+        """Return batches for :meth:`forward`: initial outputs, inner products and positions of the images.
+
+        ``crops`` must be None, because this stem does not support augmentation.
+        """
         starts, grams = self._gathered
         if len(starts) != len(part):  # memory and views are reused in every epoch
             starts = self.start.new_empty(len(part), self.start.shape[1])
@@ -180,22 +203,22 @@ class Gram(Stem):
         return [(start, gram, rows) for (start, gram), rows in zip(self._views, part.split(size), strict=True)]
 
     def forward(self, x: _GramBatch) -> Tensor:
-        """Implement :meth:`Stem.forward`."""
+        """Return the output of the layer after ReLU for one batch, shape [B, M]."""
         start, gram, self._rows = x
         # in place, because every epoch gathers these values again
         self._output = start.addmm_(gram, self.changes).relu_()
         return self._output
 
     def backward(self, gradient: Tensor) -> None:
-        """Implement :meth:`Stem.backward`."""
+        """Apply the backward pass of the ReLU to ``gradient``, shape [B, M]."""
         self._gradient = masked_(gradient, self._output)
 
     def accumulate(self, alpha: float) -> None:
-        """Implement :meth:`Stem.accumulate`."""
+        """Add ``alpha`` times the gradient of :meth:`backward` to the rows of ``changes`` that belong to the batch."""
         self.changes.index_add_(0, self._rows, self._gradient, alpha=alpha)
 
     def finish(self) -> None:
-        """Implement :meth:`Stem.finish`."""
+        """Compute the weight and the bias from ``changes``, and write both to the flat vector of weights."""
         weight, bias = self._layer
         weight.addmm_(self.changes.t(), self._images)
         bias.add_(self.changes.sum(0))

@@ -1,4 +1,7 @@
-"""A worker process of the lean engine: orders arrive through a pipe; data, weights and results are in shared memory."""
+"""A worker process of the lean engine, which executes requests for local training and inference.
+
+Requests arrive through a pipe. Examples, weights and results are in shared memory.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _Value = TypeVar("_Value")
 
 
 class SharedData:
-    """Several :class:`ClientData` in one shared memory block. Each process can access the data by :meth:`views`."""
+    """Several data sets in one block of shared memory. Every process can access the data by :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
         self._names: list[list[str]] = []
@@ -59,12 +62,19 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory for orders (requests sent to a worker), divided into slots of three vectors.
+    """Shared memory for the tensors of requests and results, divided into slots. One request uses one slot.
 
-    The vectors are the initial model (weights [P], then buffers [Q]), the control variate [P], and the result (a model
-    or logits).
+    A slot has three vectors:
 
-    ``sizes``: (P, Q) of every network; ``length``: the number of values in a vector.
+    - the initial model: P weights, then Q buffer values
+    - the control variate: P values
+    - the result: a model or logits
+
+    Attributes:
+        memory: The shared memory.
+        sizes: The pair (P, Q) of every network.
+        dtype: The dtype of the vectors.
+        length: Number of values in a vector.
     """
 
     memory: Memory
@@ -74,14 +84,17 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """Return ``count`` slots, each large enough for a model of any of ``networks`` or ROWS_OF_MANY logit rows."""
+        """Allocate ``count`` slots for requests to ``networks``.
+
+        Each vector of a slot can hold a model of any network, or the logits of ``ROWS_OF_MANY`` examples.
+        """
         sizes = tuple((layout.size, layout.buffer_size) for layout in map(flat.layout_of, networks))
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
         size = aligned(values * dtype.itemsize)
         return cls(Memory(3 * count * size), sizes, dtype, size // dtype.itemsize)
 
     def fill(self, slot: int, request: EngineRequest) -> None:
-        """Copy the request's model and its control variate, if any, into ``slot``."""
+        """Copy the model of ``request`` into ``slot``, and also the control variate if the request has one."""
         (weights, buffers), (control, _), _ = self.vectors(slot, request.network)
         if isinstance(request, Inference):
             model = request.model
@@ -93,15 +106,16 @@ class Slots:
         buffers.copy_(model.buffers)
 
     def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
-        """Return (weights [P], buffers [Q]) of the initial model, the control variate, and the result.
+        """Return views of the three vectors of ``slot``: initial model, control variate and result.
 
-        ``network``: the index of the order's network.
+        Each vector is returned as a pair (weights [P], buffers [Q]). The first tensor of the second pair is the control
+        variate. ``network``: the index of the request's network.
         """
         parameters, buffers = self.sizes[network]
         return [(vector[:parameters], vector[parameters : parameters + buffers]) for vector in self._all()[slot]]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
-        """Return the memory for the logits, shape [rows, classes], of the order in ``slot``."""
+        """Return a view of the result in ``slot`` as logits, shape [rows, classes]."""
         return self._all()[slot, 2, : rows * classes].view(rows, classes)
 
     def _all(self) -> Tensor:
@@ -110,7 +124,10 @@ class Slots:
 
 @dataclass(frozen=True)
 class Order:
-    """A request as it is sent to a worker: model and control variate in ``slot``, other tensors as numpy arrays."""
+    """A packed request (:func:`packed`), and the number of the slot that holds its model.
+
+    ``has_control``: whether the slot also holds a control variate.
+    """
 
     request: EngineRequest
     slot: int
@@ -118,10 +135,11 @@ class Order:
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """Return the request without model and control variate, and with numpy arrays instead of other tensors.
+    """Return the request in the form in which it is sent through a pipe.
 
-    Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
+    The model and the control variate are omitted, and all other tensors become numpy arrays.
     """
+    # Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
     vectors: dict[str, Any] = {"start": None, "control": None}
     if isinstance(request, Inference):
         vectors = {"model": None}
@@ -129,7 +147,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """Undo :func:`packed`, with the given model and control variate."""
+    """Return the original of a packed request (:func:`packed`), with the given model and control variate."""
     request = as_tensors(request)
     if isinstance(request, Inference):
         return replace(request, model=model)
@@ -137,13 +155,13 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
 
 
 def as_arrays(value: _Value) -> _Value:
-    """Return ``value``, a request or a result, with numpy arrays instead of tensors."""
+    """Return the request or result ``value`` with numpy arrays instead of tensors."""
     converted: _Value = _converted(value, Tensor, lambda tensor: tensor.numpy())
     return converted
 
 
 def as_tensors(value: _Value) -> _Value:
-    """Return ``value``, a request or a result, with tensors instead of numpy arrays. Memory is not copied."""
+    """Return the request or result ``value`` with tensors instead of numpy arrays. Memory is not copied."""
     converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
     return converted
 
@@ -161,7 +179,7 @@ def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
 def prepare_client(
     _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
 ) -> Handler:
-    """Prepare the worker (threads, memory, data, plug-ins). Return the function that executes an order."""
+    """Prepare this worker process, and return the function that executes an :class:`Order`."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()
@@ -190,7 +208,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc keep freed memory for reuse; to return it to the system would take a tenth of the time of a step."""
+    """Make glibc keep freed memory for reuse. Returning it to the system would take a tenth of the time of a step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     if mallopt is not None:
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

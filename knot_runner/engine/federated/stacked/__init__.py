@@ -1,4 +1,4 @@
-"""Train a whole cohort as one program: steps are planned in advance, and all clients take each step together.
+"""The stacked engine, which trains many clients at once, step by step.
 
 Start with ``engine.py``.
 """

@@ -1,4 +1,4 @@
-"""Train a whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
+"""The stacked engine: the weights of all clients are stacked in one tensor, and one step trains all clients at once."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from knot_runner.util.errors import UserError
 
 
 class Stacked:
-    """An engine that trains all clients with the same :class:`Structure` together.
+    """An engine that trains many clients at once, as a stack. The clients of a stack have the same :class:`Structure`.
 
-    ``stack=0``: all clients of a round train in one stack, and the stack shrinks as clients finish. ``stack=S``: S
-    clients train at a time. Each step is padded to S clients, so that a client's results are bitwise equal whichever
-    other clients train with it. In float32, a different S may change the rounding of a convolution (by units in the
-    last place). In float64 on a CPU, the results are the same for every S.
+    With ``stack=0``, all clients of a round with the same structure train at once.
 
-    On CUDA, each step is captured as a CUDA graph, and later rounds replay this graph. A failed capture raises an
-    error. ``precision="bf16"``: operations that torch's autocast supports compute in bfloat16 during training; weights
-    and metrics have the dtype ``dtype``. ``precision="tf32"``: training uses TF32 for float32 matrix products and
+    With ``stack=S``, at most S clients train at once. The results of a client are then bitwise equal, no matter which
+    other clients are in the stack. In float32, another S may change the rounding of a convolution by units in the last
+    place. In float64 on a CPU, the results are the same for every S.
+
+    On CUDA, each step is captured as a CUDA graph. A failed capture raises an error. A stack that does not fit into
+    CUDA memory is halved until it fits, and ``note`` reports the change.
+
+    With ``precision="bf16"``, training computes in bfloat16 where torch's autocast supports it. Weights and metrics
+    have the dtype ``dtype``. With ``precision="tf32"``, training uses TF32 for float32 matrix products and
     convolutions.
-
-    A stack that does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
     """
 
     name = "stacked"
@@ -53,7 +54,9 @@ class Stacked:
         self.limits = dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.
+        """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`).
+
+        Requests that are not plain (``LocalTraining.is_plain``) are trained by the reference engine :class:`Loop`.
 
         Raises:
             UserError: The GPU memory is too small even for one client at a time.
@@ -66,11 +69,11 @@ class Stacked:
         return ordered(results)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`, one model after another, in chunks of ``INFERENCE_ROWS``."""
+        """Return the logits or features of every request, computed one model after another (:meth:`Engine.logits`)."""
         return self.measuring.logits(requests)
 
     def close(self) -> None:
-        """Free the programs and their graphs."""
+        """Free the memory of all stacks and their CUDA graphs."""
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
@@ -94,7 +97,7 @@ class Stacked:
     def _make_room(self, structure: Structure, room: int) -> None:
         """Free memory after a stack of ``room`` clients exceeded the GPU memory.
 
-        All programs are freed. If there was none of another structure, the stack is halved.
+        The memory of all programs is freed. If all of it belonged to ``structure``, the next stack has half the size.
         """
         if room == 1:
             raise UserError(
@@ -151,12 +154,12 @@ class Stacked:
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
-        """Return the temperature T_i and loss factor scale_i of each image, shape [n, 2], under the initial weights."""
+        """Return (temperature T_i, loss factor scale_i) of each image under the initial weights, shape [n, 2]."""
         rows, _ = self._loss(request)
         return torch.stack([rows["temperatures"], rows["scales"]], 1)
 
     def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the client's objective, on the CPU."""
+        """Return the rows and the loss function of the client's objective, on the CPU."""
 
         def outputs(model: ClientModel, output: Literal["logits", "features"]) -> Tensor:
             """Return the outputs of ``model`` on the training examples of the request."""
@@ -173,7 +176,7 @@ class Stacked:
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """Context manager: allow TF32 on CUDA if ``wanted``; restore the previous setting at the end."""
+    """Context manager that allows TF32 on CUDA only if ``wanted`` is true, and restores the setting at the end."""
     matmul = torch.backends.cuda.matmul
     cudnn = torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
@@ -185,10 +188,8 @@ def _tf32(wanted: bool) -> Iterator[None]:
 
 
 def out_of_memory(problem: BaseException | None) -> bool:
-    """Return whether the exception ``problem`` reports exhausted CUDA memory, or was caused by such an exception.
-
-    If memory runs out during a graph capture, the end of the capture may raise a different exception.
-    """
+    """Return whether ``problem``, or an exception that caused ``problem``, reports that CUDA memory ran out."""
+    # If memory runs out during a graph capture, the end of the capture may raise another exception.
     while problem is not None:
         if isinstance(problem, torch.OutOfMemoryError):
             return True

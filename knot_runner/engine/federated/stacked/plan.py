@@ -1,4 +1,4 @@
-"""Plan the steps of a stack of clients: group clients by structure, and draw their batches as index tensors."""
+"""Plan the steps of a stack of clients: group the clients by structure, and sample the batches of all their steps."""
 
 from __future__ import annotations
 
@@ -29,11 +29,23 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """Settings that are equal for all clients of a program. Other settings may differ and have one value per client.
+    """The settings that must be equal for clients to train in one stack.
 
-    ``room``: number of batch positions in a step; ``trains``: the parameters that each phase trains; ``temperatures``:
-    whether temperatures differ per sample; ``objective``: the objective's name and settings, None for cross-entropy;
-    ``features``: whether the objective reads features.
+    Other settings, such as the learning rate, may differ between the clients of a stack.
+
+    Attributes:
+        room: The batch size, including padding.
+        trains: For each phase, the parameters that the phase trains.
+        momentum: Whether the momentum is not 0.
+        decay: Whether the weight decay is not 0.
+        decay_biases: Whether weight decay also applies to biases.
+        proximal: Whether the factor of the proximal term is not 0.
+        control: Whether there is a control variate.
+        temperatures: Whether temperatures differ between samples.
+        augment: The augmentation.
+        frozen_statistics: Whether training leaves running statistics unchanged.
+        objective: The name and the settings of the objective; None for cross-entropy.
+        features: Whether the objective reads features.
     """
 
     room: int
@@ -52,13 +64,13 @@ class Structure:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """The steps of one phase for K clients, on the CPU. S is the maximum number of steps of a client.
+    """All steps of one phase for K clients, as tensors on the CPU. S is the largest number of steps of a client.
 
     Attributes:
         trains: The parameters that the phase trains.
-        inputs: The inputs of all steps, by name (:data:`FILL`), each of shape [S, K, B, ...] with B positions per
-            batch.
-        active: The number k of active clients in each of the S steps. Clients 0 to k-1 take part in the step.
+        inputs: The inputs of all steps, by name (:data:`FILL`). Each has shape [S, K, B, ...], where B is the number of
+            examples in a batch, including padding.
+        active: For each of the S steps, the number k of clients that take part in the step: clients 0 to k-1.
     """
 
     trains: str
@@ -67,7 +79,7 @@ class PhasePlan:
 
 
 def structure_of(request: LocalTraining) -> Structure:
-    """Return the structure of one client's training. The structure does not depend on other clients."""
+    """Return the :class:`Structure` of one client's training. The result does not depend on other clients."""
     recipe = request.recipe
     options = tempered(request.objective)
     objective = None
@@ -94,10 +106,10 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
-    """Group the requests of ``cohort`` by structure; return each group's positions, longest training first.
+    """Group the requests of ``cohort`` by structure; return the positions of each group's requests in ``cohort``.
 
-    Requests that are not plain have the structure None. Requests of equal length are sorted by client, round and seed,
-    not by position in ``cohort``, so that the result does not depend on the order of the requests.
+    Requests that are not plain (``LocalTraining.is_plain``) have the structure None. In a group, requests with more
+    steps come first. Requests with the same number of steps are sorted by client, round and seed.
     """
     groups: dict[Structure | None, list[int]] = {}
     for position, request in enumerate(cohort):
@@ -111,10 +123,10 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
 
 
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
-    """Return the steps of every phase for the clients in ``chunk``.
+    """Return the plan of each phase for the clients in ``chunk``, which have the structure ``structure``.
 
-    ``temperatures``: for each client, the temperature T_i and the loss factor scale_i of its n samples, shape [n, 2].
-    The argument is None if temperatures do not differ per sample.
+    ``temperatures``: for each client, a tensor [n, 2] with the temperature T_i and the loss factor scale_i of each of
+    its n samples. None if temperatures do not differ between samples.
     """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
@@ -130,14 +142,16 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 
 
 def width(active: int) -> int:
-    """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
+    """Return ``active`` rounded up to three significant bits (1 to 8, 10, 12, 14, 16, 20, ...).
 
-    A stack shrinks as clients finish, and each width needs its own captured step. Rounding limits the number of widths.
+    This is the number of clients in a step with ``active`` clients, including padding. Each such number needs its own
+    CUDA graph, and rounding limits the number of graphs.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain
 
 
+# The rank does not contain the position in the cohort, so results do not depend on the order of the requests.
 def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
     return -local.steps(request.recipe, len(request.rows)), request.client, request.round, request.seed
 

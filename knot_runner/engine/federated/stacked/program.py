@@ -1,4 +1,4 @@
-"""One SGD step of many clients at once, on tensors at fixed addresses. On CUDA, the step is a captured graph."""
+"""One SGD step of many clients at once, on tensors at fixed memory addresses. On CUDA, the step is a CUDA graph."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ WARM_UP = 3
 
 
 class Program:
-    """The state of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
+    """A stack of at most ``clients`` clients with the same structure: the tensors of their training, and the SGD step.
 
-    ``shrinks``: whether the width of a step is the number of clients that still have steps (:func:`width`). Otherwise
-    the width is always ``clients``. A client's results are then bitwise equal for any other clients, because a kernel
-    may round differently only at another width. A CUDA graph always reads and writes the memory addresses that were
-    used at its capture, so each round copies the values of its clients into the same tensors.
+    The tensors are on the device of ``data`` and are allocated once. Each round copies the values of its clients into
+    these tensors.
+
+    ``shrinks``: whether a step leaves out clients that have no steps left (:func:`width`). If false, every step
+    includes all ``clients`` positions of the stack, also empty ones. The results of a client then do not depend on the
+    other clients in the stack.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Program:
         # other objectives may contain operations that a graph cannot capture, such as iterating until convergence
         self.captures = data.labels.is_cuda and structure.objective is None
         self.layout = layout = flat.layout_of(network)
+        # A CUDA graph always uses the memory addresses of its capture, so every round must use the same tensors.
         self.weights = self._zeros(layout.size)
         self.buffers = self._zeros(layout.buffer_size)
         self.start: Tensor | None = None
@@ -82,9 +85,9 @@ class Program:
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
-        """Load the initial state of the clients in ``chunk``. Positions beyond the chunk are never trained.
+        """Load the initial weights and settings of the clients in ``chunk`` into the stack.
 
-        ``losses``: the rows and the loss of each client's objective; None for cross-entropy.
+        ``losses``: the rows and the loss function of each client's objective; None for cross-entropy.
         """
         k = len(chunk)
         self.weights[:k] = torch.stack([request.start.weights for request in chunk]).to(self.device, self.dtype)
@@ -113,8 +116,8 @@ class Program:
         self.loss_rows = {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "the objective's loss uses tensors that differ between clients, which this engine cannot stack. Return "
-                "them as rows, with one row per example, or use hardware.engine=loop",
+                "this engine cannot stack tensors of the objective's loss that differ between clients. Return these "
+                "tensors with one row per example, or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:
@@ -124,16 +127,17 @@ class Program:
 
     @property
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the current weights [K, P], buffers [K, Q] and sums of losses [K]."""
+        """Return the current weights [K, P], buffers [K, Q] and sums of losses [K] of the K clients in the stack."""
         return self.weights, self.buffers, self.total
 
     def run(self, phase: PhasePlan) -> None:
-        """Take all steps of a phase. Each step trains the clients that still have steps."""
+        """Take all steps of a phase. Each step trains only the clients that have steps left."""
         self.rows.fill_(PADDING)  # positions beyond the chunk hold padding
         moved = [(getattr(self, name), values.to(self.device)) for name, values in phase.inputs.items()]
         for step, active in enumerate(phase.active):
             for buffer, values in moved:
                 buffer[: values.shape[1]] = values[step]
+            # At another width, a kernel may round differently. With a fixed width, results depend on no other client.
             self._advance(width(active) if self.shrinks else self.clients, phase.trains)
 
     def _advance(self, k: int, trains: str) -> None:
@@ -145,7 +149,7 @@ class Program:
         self.graphs[k, trains].replay()
 
     def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
-        """Return the graph of one step. Warm-up steps read only padding, so they change nothing."""
+        """Return the CUDA graph of one step. Warm-up steps read only padding and therefore change nothing."""
         rows = self.rows.clone()
         self.rows.fill_(PADDING)
         side = torch.cuda.Stream(self.device)
@@ -164,10 +168,10 @@ class Program:
         return graph
 
     def step(self, k: int, trains: str) -> None:
-        """Take one step for clients 0..k-1, in place. A client without any image in this step does not change.
+        """Take one SGD step for the clients 0 to k-1, in place. A client without an image in this step does not change.
 
-        The step reads rows, crops and temperatures, and changes weights, velocity, running statistics and the sum of
-        losses.
+        The inputs of the step are the current rows, crops and temperatures. The step changes the weights, the momentum,
+        the running statistics and the sum of losses. ``trains``: the parameters to train.
         """
         real = self.rows[:k] != PADDING
         alive = real.any(1)
@@ -187,7 +191,7 @@ class Program:
         return flat.views(self.weights[:k], self.layout.parameters)
 
     def _losses(self, k: int, leaves: Tensors, real: Tensor) -> Tensor:
-        """Return each client's mean loss over rows that are not padding, shape [k]."""
+        """Return each client's mean loss over the images of its batch, without padding, shape [k]."""
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
@@ -205,7 +209,7 @@ class Program:
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the losses scale_i CE(z_i / T_i, y_i), shape [k, B] (FLex&Chill, algorithm 1)."""
+        """Return the losses ``scale_i * CE(z_i / T_i, y_i)``, shape [k, B] (FLex&Chill, algorithm 1)."""
         # select the label's logit by a mask: the CUDA gradients of nll_loss and gather use atomic operations
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
         temperature = self.numbers["temperature"][:k, None]
@@ -234,7 +238,7 @@ class Program:
         self._read = inputs[0]
 
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
-        """Update the weights as ``torch.optim.SGD``. The gradient includes proximal term and control variate."""
+        """Update the weights as ``torch.optim.SGD`` does, after adding the proximal term and the control variate."""
         a, b = self.spans[trains]
         weights = self.weights[:k, a:b]
         numbers = self.numbers
@@ -255,7 +259,7 @@ class Program:
 
 
 def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
-    """Return whether two losses, which are closures of the same function, hold equal tensors."""
+    """Return whether two loss functions, which are closures of the same function, hold equal tensors."""
     pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
@@ -296,6 +300,6 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 
 
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
-    """Return the range, in the flat vector, of the parameters that a phase trains; the head is the last layer."""
+    """Return the range of indices in the flat vector for the parameters ``trains``. The head is the last layer."""
     places = layout.mask(trains).nonzero()[:, 0]
     return int(places[0]), int(places[-1]) + 1

@@ -1,4 +1,4 @@
-"""A simulated fleet around a federated method: clients that are slow, unavailable or fail, in virtual time."""
+"""A simulated fleet for any federated method: in virtual time, clients can be slow or unavailable, and can fail."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
-    """Return ``method`` with a simulation of the clients of ``fleet``, and the federation with the clients' speeds.
+    """Return ``method`` on the simulated ``fleet``, and ``federation`` with the clients' speeds.
 
-    With ``mode=async``, the server does not wait for a round's clients (:mod:`asynchronous`).
+    With ``mode=async``, the server does not wait for all clients of a round.
 
-    The state has an entry in addition to the method's entries: ``fleet/clock`` (float64, shape [1]), the virtual
-    seconds since the start. With ``mode=async``, there are further entries (:mod:`asynchronous`). The log has these
-    entries in addition to those of the method:
+    The state gets the entry ``fleet/clock``, float64 [1]: the virtual seconds since the start. With ``mode=async``, it
+    gets further entries (:mod:`asynchronous`). The log gets these entries:
 
-    - ``clock``: the time at the end of the round
-    - ``dropped``, ``late``, ``partial``: the number of clients that failed, missed the deadline, or did partial work
-    - ``staleness``: the mean staleness of the aggregated updates; None if no update was aggregated
+    - ``clock``: the virtual time in seconds at the end of the round
+    - ``dropped``: the number of clients that failed
+    - ``late``: the number of clients that missed the deadline
+    - ``partial``: the number of clients that trained fewer epochs than requested
+    - ``staleness``: the mean staleness (:func:`discounted`) of the aggregated updates; None if there are no updates
     """
     simulated: Synchronous | Asynchronous = Synchronous(method, fleet)
     if fleet.mode == "async":
@@ -48,7 +49,11 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
-    """Return ``method`` with updates that are multiplied by (1 + tau)^-a for a staleness of tau rounds."""
+    """Return ``method`` with a discount for stale updates.
+
+    The staleness tau of an update is the number of rounds between two events: the client receives its model, and the
+    update arrives. The update is multiplied by ``(1 + tau) ** -a``, where a is ``fleet.staleness_exponent``.
+    """
 
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
@@ -63,10 +68,16 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:
-    """Return the entries ``fleet`` and ``time_to_target`` of a result; {} for a run without a simulated fleet.
+    """Return the entries ``fleet`` and ``time_to_target`` of a run's result; {} for a run without a simulated fleet.
 
-    ``time_to_target`` is the clock at the first round that reached ``target``. ``fleet`` holds the clock at the end,
-    and the number of clients that dropped out, were late, or did partial work.
+    ``time_to_target`` is the clock at the end of the first round with an accuracy of at least ``target``; None if there
+    is no such round. ``fleet`` is a dict with these values for the whole run:
+
+    - ``clock``: the virtual time in seconds at the end
+    - ``arrived``: the number of updates that arrived
+    - ``dropped``, ``late``, ``partial``: the sums of the log entries with the same names
+    - ``empty``: the number of rounds in which no update arrived
+    - ``staleness``: the mean staleness of the updates that arrived; None if no update arrived
     """
     if not rows or "clock" not in rows[-1]:
         return {}

@@ -1,14 +1,14 @@
-"""Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any federated method.
+"""Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) for any federated method.
 
-At any time ``training.clients_per_round`` clients train. Each client trains from the model that it received. The server
-takes a step when ``buffer`` updates have arrived. A round is one server step, and its participants are the clients in
-the buffer. The version of a model is the number of server steps that were taken to create the model.
+At any time, ``training.clients_per_round`` clients train. The server takes a step when ``buffer`` updates have arrived.
+A round is one server step, and its participants are the clients whose updates are in the buffer. The version of a model
+is the number of server steps before the model was sent.
 
 State, in addition to the clock:
 
-- ``fleet/in_flight`` [m, 2] int64: the client number and model version of each training client
-- ``fleet/arrivals`` [m] float64: the times at which these clients finish
-- the server's state of each model version from which a client is still training (:func:`as_begun`)
+- ``fleet/in_flight`` [m, 2] int64: the client number and model version of each client in training
+- ``fleet/arrivals`` [m] float64: the times at which these clients finish or fail
+- the server's state at each model version from which a client is still training (:func:`as_begun`)
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ ARRIVALS = "fleet/arrivals"
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A client that trains from the model of ``version`` and finishes, or fails, at the virtual time ``arrives``."""
+    """One client's training, which finishes or fails at the virtual time ``arrives``.
+
+    ``version`` is the version of the model from which the client trains.
+    """
 
     arrives: float
     client: int
@@ -46,7 +49,7 @@ class ServerStep:
     """A server step of asynchronous aggregation.
 
     Attributes:
-        updates: The updates that are aggregated, by client.
+        updates: The aggregated updates, sorted by client number.
         flying: The clients that are still training.
         clock: The virtual time of the step, in seconds.
         dropped: The number of clients that failed since the last step.
@@ -59,20 +62,19 @@ class ServerStep:
 
 
 class Asynchronous(Simulation):
-    """A method whose server takes asynchronous steps with the updates of a fleet's clients."""
+    """A method with asynchronous aggregation on a simulated fleet."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
-        """Return the method's initial state at 0 seconds, with no client in training.
+        """Return the method's initial state, with the clock at 0 seconds and no client in training.
 
         Raises:
-            UserError: The buffer can never be full.
+            UserError: The buffer is larger than the number of clients that train at the same time.
         """
         at_once = federation.participants
         fleet = self.fleet
         if fleet.buffer is not None and fleet.buffer > at_once:
             raise UserError(
-                f"expected at most {at_once}, the number of clients that train at the same time "
-                f"(training.clients_per_round), got {fleet.buffer}",
+                f"expected at most {at_once} (the number of clients in training.clients_per_round), got {fleet.buffer}",
                 "fleet.buffer",
             )
         return {**self.method.init(config, federation), **_in_flight([], 0.0)}
@@ -99,7 +101,11 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state with entries for the clients in training and the model versions from which they train."""
+        """Return the state after a server step, and the log entries of the fleet.
+
+        The state includes the clock and the clients in training. It also includes the server's state at each model
+        version from which these clients train.
+        """
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
@@ -116,13 +122,14 @@ class Asynchronous(Simulation):
     def next_step(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ServerStep:
-        """Simulate the fleet until the next server step.
+        """Simulate the fleet until the next server step, and return this step.
 
-        The result depends only on the seed, the clock and the clients in training.
+        When a client finishes or fails, another client starts from the current model. Updates that arrive at the same
+        time are processed before new clients start. A client that has finished or failed does not start again before
+        the next server step. If all clients have finished or failed, the server takes a step with the updates that have
+        arrived.
 
-        When a client finishes, another client starts from the current model. Updates that arrive at the same time are
-        processed before new clients start. No client starts twice from the same model. If no client can start, the
-        server takes a step with the updates that have arrived.
+        The result does not depend on trained weights.
         """
         pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
         flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
@@ -183,11 +190,10 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return ``state`` with the server entries as they were in ``version``.
+    """Return ``state``, but with the server's entries as they were at the given model version.
 
-    ``state`` is the state before the server step of ``round``. The server's entries of an earlier version are stored as
-    ``fleet/sent/<version>/<name>``. The client's own entries need no copy, because they do not change while the client
-    trains.
+    ``state`` is the state before the server step of ``round``. The entries of earlier versions are read from
+    ``fleet/sent/<version>/<name>``. The clients' own entries are not replaced.
     """
     if version == round:
         return state
@@ -196,9 +202,9 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return the entries that store the server's state of ``version``, for clients that still train from that version.
+    """Return the entries that store the server's state at a model version.
 
-    ``state`` is the state before the server step of ``round``.
+    Clients that still train from this version need them. ``state`` is the state before the server step of ``round``.
     """
     prefix = f"fleet/sent/{version}/"
     if version == round:  # copies, because a commit cannot hold the same tensor under two names

@@ -1,7 +1,7 @@
-"""Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
+"""Speeds, availability and failures of the clients of a simulated fleet, in virtual time.
 
-Random draws are seeded by the run's seed and the client's number among all clients of the run. The draws are therefore
-the same for every engine, and also after a run resumes.
+Random draws depend on the run's seed and the client's number. The draws for failures also depend on the round. Draws
+are therefore the same in every engine, in every cluster, and in a resumed run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BITS = 32
 
 @dataclass(frozen=True)
 class Simulation:
-    """A ``method`` together with the simulated ``fleet`` on which its clients run."""
+    """A ``method`` together with the simulated ``fleet`` on which the method's clients run."""
 
     method: Method
     fleet: FleetSettings
@@ -36,9 +36,9 @@ class Simulation:
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         requests: list[LocalTraining],
     ) -> dict[int, WorkTime]:  # fmt: skip
-        """Return the :func:`work_times` of ``requests``.
+        """Return the virtual time that each client needs for its ``requests``, by client number.
 
-        For the transfer time, all clients are assumed to send and receive as many values as the first client.
+        All clients are assumed to send and receive as many values as the first client.
         """
         if not requests:
             return {}
@@ -52,9 +52,10 @@ class Simulation:
 class WorkTime:
     """The virtual time that a client needs for its work in a round.
 
-    ``epochs``: the number of epochs for which the client trains the model that it sends. ``epoch``: the seconds per
-    epoch, including the time in which the client trains its other models. ``sending``: the seconds for receiving and
-    sending messages.
+    Attributes:
+        epochs: The number of epochs for which the client trains the model that it sends.
+        epoch: The seconds per epoch of this model. The training of the client's other models is included.
+        sending: The seconds for receiving and sending messages.
     """
 
     epochs: int
@@ -63,11 +64,14 @@ class WorkTime:
 
     @property
     def total(self) -> float:
-        """Return the seconds until the update arrives."""
+        """Return the seconds from the start of the work until the client's update arrives."""
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Return the largest number of epochs, at most ``epochs``, for which the update arrives by ``deadline``."""
+        """Return the largest number of epochs, at most ``epochs``, after which the update arrives by ``deadline``.
+
+        ``deadline``: seconds from the start of the work.
+        """
         epochs = self.epochs
         while epochs and self.sending + epochs * self.epoch > deadline:
             epochs -= 1
@@ -90,9 +94,9 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 
 
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Group ``requests`` by client, in order.
+    """Group ``requests`` by client, in the order of each client's first request.
 
-    A client sends the model of its first request, and keeps the models of its other requests (Ditto).
+    A client sends the model of its first request, and keeps the models of its other requests, as in Ditto.
     """
     works: dict[int, list[LocalTraining]] = {}
     for request in requests:
@@ -101,7 +105,10 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
-    """Return every client's first request, by client number, then every client's second request, and so on."""
+    """Sort ``requests``: every client's first request, then every client's second request, and so on.
+
+    Within each of these groups, requests are sorted by client number. A client sends the model of its first request.
+    """
     works = [work for _, work in sorted(by_client(requests).items())]
     turns = itertools.zip_longest(*works)
     return [request for request in itertools.chain.from_iterable(turns) if request is not None]
@@ -110,11 +117,11 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: float, up: float
 ) -> dict[int, WorkTime]:
-    """Return the time that each client of ``requests`` needs for its work, in order.
+    """Return the virtual time that each client needs for its ``requests``, by client number.
 
-    The time covers everything that the client trains, including further epochs of a local program (such as those of the
-    second model of APFL). This time is divided evenly among the epochs of the model that the client sends. Each client
-    receives ``down`` values and sends ``up`` values.
+    Each client receives ``down`` values and sends ``up`` values. The training time covers all models that the client
+    trains, and additional epochs of a request's program. It is divided evenly among the epochs of the model that the
+    client sends.
     """
     compute = seconds_per_example(fleet, federation)
     sending = sending_seconds(fleet, federation, down, up)
@@ -134,10 +141,10 @@ def work_times(
 
 
 def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining]:
-    """Return one client's requests ``work`` with fewer epochs.
+    """Return the requests ``work`` of one client, limited to fewer epochs.
 
-    The request for the model that the client sends is limited to the first ``epochs`` epochs. The requests for models
-    that the client keeps are limited to the same fraction of their epochs, at least one epoch.
+    The request for the model that the client sends is limited to its first ``epochs`` epochs. Requests for models that
+    the client keeps are limited to the same fraction of their epochs, at least one epoch.
     """
     whole = _epochs(work[0])
     return [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work]
@@ -159,10 +166,7 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return for each of the N clients the fraction of its working time in ``round`` after which it fails.
-
-    The entry is None for a client that does not fail.
-    """
+    """Return, for each client, the fraction of its work after which it fails; None if it does not fail in ``round``."""
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64)
     shares: list[float | None] = [None] * len(after)
@@ -172,7 +176,7 @@ def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[f
 
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
-    """Return for each of the N clients whether it is available ``at`` seconds after the start."""
+    """Return whether each client is available. The argument ``at`` is the virtual time in seconds."""
     spec = fleet.availability
     count = len(federation.clients)
     if spec is None:
@@ -181,7 +185,7 @@ def available_clients(fleet: FleetSettings, federation: Federation, at: float) -
 
 
 def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
-    """Return the first time at or after ``at`` when one of ``clients`` is available."""
+    """Return the first virtual time at which one of ``clients`` is available. The search starts at the time ``at``."""
     while True:
         available = available_clients(fleet, federation, at)
         if any(available[client] for client in clients):

@@ -1,4 +1,7 @@
-"""Synchronous rounds of a fleet: the server waits for all sampled clients, for some of them, or until a deadline."""
+"""Synchronous rounds on a simulated fleet: the server waits for all sampled clients, or until a deadline.
+
+The deadline is a time in seconds, or the median time that the round's clients need.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ CLOCK = "fleet/clock"
 
 
 class Synchronous(Simulation):
-    """A method whose server waits in each round for the clients of a fleet."""
+    """A method with synchronous rounds on a simulated fleet."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
-        """Return the method's initial state at 0 seconds.
+        """Return the method's initial state, with the clock at 0 seconds.
 
         Raises:
             UserError: No client can meet the deadline.
@@ -51,31 +54,32 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the method's requests, without requests whose results do not arrive. Lost work is not executed."""
+        """Return those requests of a round whose results arrive. Other requests are not executed."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state with the clock at the end of the round."""
+        """Return the state after the round, including the clock, and the log entries of the fleet."""
         _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether training is over: the method has no request even if all clients take part."""
+        """Return whether training is over: the method has no requests for ``round``, even if all clients take part."""
         return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> tuple[list[LocalTraining], RoundRow]:
-        """Return the requests of ``round`` whose results arrive, and the log entries of the round.
+        """Return those requests of a round whose results arrive, and the log entries of the round.
 
-        Log entries: the ``clock`` at the end of the round, and the number of clients that ``dropped`` out, were
-        ``late`` (their work is lost) or did ``partial`` work.
+        A round ends when every sampled client has finished or failed, or at the deadline if this is earlier. Work that
+        is not finished by the deadline is lost. With ``late=partial``, a client that would be late stops after the last
+        epoch that it can complete in time. The result does not depend on trained weights.
 
-        The result depends on the seed and the clock, not on training. A round ends when all results have arrived. The
-        server learns of a failure at the time of the failure, and waits for late clients until the deadline.
+        The log entries are those of :func:`knot_runner.methods.around.fleet.on_fleet`. ``staleness`` is 0, or None if
+        no result arrives.
         """
         method = self.method
         fleet = self.fleet

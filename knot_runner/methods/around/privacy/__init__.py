@@ -1,18 +1,24 @@
-"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for methods whose server reads only mean messages.
+"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1).
 
-All parts of a client's message form one vector. C is the clipping bound, z the noise multiplier, q the sampling rate
-and K the number of clients (:class:`UserPrivacy`). u_k is the message of client k, and s_p is the scale of its part p
-(1 for the update of the model):
+The server of the method must read only the mean of the clients' messages. All parts of a client's message are clipped
+together, as one vector:
 
     m_k = u_k min(1, C / |s u_k|),  mean_p = (sum_k m_kp + N(0, z^2 C^2 / s_p^2 I)) / (q K).
 
-One client changes the sum of the scaled messages by at most C, and the server reads nothing except the noisy means.
-With ``sampling=poisson`` each client takes part with probability q, independently of the others. A round without
-clients consists of noise only. The running statistics of BatchNorm are not sent.
+- ``u_k`` and ``m_k``: the message of client k before and after clipping
+- ``mean_p``: the noisy mean of part p of the messages
+- ``C`` and ``z``: the clipping bound and the noise multiplier
+- ``q`` and ``K``: the sampling rate and the number of clients
+- ``s_p``: the scale of part p; it is 1 for the update of the model
+- ``s u_k``: the message with each part multiplied by its scale
 
-A client's second message consists of n rows of logits, or of mean logits. These rows form one vector whose norm is at
-most B sqrt(n), where B = ``clip_logits`` bounds the root mean square of the row norms. First, the mean of each row is
-subtracted from the row, which does not change the probabilities. Private second messages are our own design.
+One client changes the sum of the scaled messages by at most C, and the server reads nothing except the noisy means.
+With ``sampling=poisson``, each client takes part with probability q, independently of the other clients. In a round
+without clients, the sum consists of noise only. The running statistics of BatchNorm are not sent.
+
+A client's second message is a matrix with n rows of logits. The mean of each row is subtracted from the row. This does
+not change the probabilities. The matrix is then clipped to the Frobenius norm B sqrt(n), where B is ``clip_logits``.
+Private second messages are our own design.
 """
 
 from __future__ import annotations
@@ -48,16 +54,15 @@ class UserPrivacy:
         noise_multiplier: The noise multiplier z.
         sampling: How a round's clients are drawn. With ``poisson``, each client is drawn independently; with ``fixed``,
             a fixed number of clients is drawn.
-        participants: The number of clients in a round, qK; with ``poisson`` the mean number.
+        participants: The number of clients in a round, q K. With ``poisson``, this is the mean number.
         clients: The number K of all clients.
-        scales: Factors s_p, by which the parts of the first message are multiplied before clipping.
+        scales: Pairs of a part's name and its scale s_p, for parts of the first message.
         clip_logits: The bound B of the second message.
-        messages: The number of vectors that a client sends in a round. Each vector is clipped to its own bound and
-            receives noise with a standard deviation of z times that bound. If each vector is divided by its bound, the
-            concatenation of all vectors changes by at most sqrt(messages) when one client is added or removed.
-        exchanges: Whether one of these vectors is a second message.
-        rounds: The number of rounds in which clients send messages. Local training after the last round sends
-            nothing and costs no privacy.
+        messages: The number of messages that a client sends in a round. Each message has its own bound and its own
+            noise.
+        exchanges: Whether clients send second messages.
+        rounds: The number of rounds in which clients send messages. Local training after the last round costs no
+            privacy.
         delta: The delta of (epsilon, delta)-differential privacy. Epsilon is computed for this delta.
     """
 
@@ -79,9 +84,10 @@ class UserPrivacy:
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
-        """Return the scale of the message part ``name``: s_p in the first message (``phase`` 1).
+        """Return the scale of the message part called ``name``. ``phase``: 1 for first messages, 2 for second messages.
 
-        In the second message, the scale is 1 for logits and B for other parts.
+        For first messages, the scale is given by ``scales``, by default 1. For second messages, the scale is 1 for
+        logits and ``clip_logits`` for other parts.
         """
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
@@ -98,13 +104,13 @@ class UserPrivacy:
         return self.clip_logits * math.sqrt(sum(map(len, parts.values())))
 
     def epsilon(self, rounds: int) -> float | None:
-        """Return epsilon after ``rounds`` rounds; None (infinity) without noise."""
+        """Return epsilon after the given number of rounds; None if epsilon is infinite, for example without noise."""
         from knot_runner.methods.around.privacy.accountant import epsilon_after
 
         return epsilon_after(self)(rounds)
 
     def facts(self, rounds: int, rows: list[State]) -> State:
-        """Return the entry ``privacy`` of a result after ``rounds`` rounds, whose log rows are ``rows``."""
+        """Return the entry ``privacy`` of a run's result. ``rounds``: number of rounds. ``rows``: rows of the log."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
 
         norms: list[float] = []
@@ -137,11 +143,15 @@ class UserPrivacy:
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
 ) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with clipping and a noisy mean, ``federation`` with the sampling, and notes for the user.
+    """Make a method private.
+
+    Returns:
+        The method with clipped messages and noisy means, the federation with the sampling of ``spec``, and notes for
+        the user.
 
     Raises:
-        UserError: Clients send nothing; the server reads single messages; the accountant does not cover the
-            sampling; no noise multiplier reaches the epsilon; or the accountant is not installed.
+        UserError: The method or the settings do not allow privacy, no noise multiplier reaches the given epsilon, or
+            the accountant is not installed.
     """
     from knot_runner.methods.around.privacy import accountant  # an optional dependency, imported only if there is noise
 
@@ -149,7 +159,7 @@ def privately(
     misfit = partial(Misfit, f"privacy={spec.name}", f"method={settings.method.name}")
     if method.fold_each is not None and method.fold is None:
         raise misfit(
-            "privacy protects only the mean of the clients' messages, but the server of this method reads each one"
+            "privacy protects only the mean of the clients' messages, but the server of this method reads each message"
         )
     if exchange is not None and exchange.reads == "each":
         why = "privacy protects only the clients' mean logits, but the server reads each client's logits or model"
@@ -172,7 +182,11 @@ def privately(
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
-    """Return the clipped message, whose ``facts`` hold the ``norm`` before clipping."""
+    """Return the message ``sent`` after clipping. ``phase``: 1 for first messages, 2 for second messages.
+
+    Running statistics are removed first. In a second message, the mean of each row of logits is subtracted from the
+    row. The entry ``norm`` in the ``facts`` of the returned message is the norm before clipping.
+    """
     parts = without(sent.parts, "statistics")
     if not parts:
         return replace(sent, parts={})
@@ -191,10 +205,10 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
 def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the noisy mean of the messages, in float64, and the round's log entries.
 
-    The mean is the noisy sum divided by the expected number of clients. Log entries: the norms before clipping, the
-    fraction of clipped messages, and epsilon.
+    The mean is the noisy sum divided by the expected number of clients. The log entries are the norms before clipping,
+    the fraction of clipped messages, and epsilon.
 
-    The noise of the first and of the second messages is seeded by (seed, round, phase), so that a resumed run adds the
+    The noise is seeded by the argument ``seed``, the round, and the kind of message. A resumed run therefore adds the
     same noise.
     """
     parts = without(gathering.empty(), "statistics")
@@ -202,7 +216,7 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     norms: list[float] = []
     for sent in gathering.sent:
         if sent.parts.keys() != sums.keys():
-            raise UserError("all clients of a private round send the same parts", "METHODS")
+            raise UserError("with privacy, all clients of a round must send the same parts", "METHODS")
         if sent.parts:
             norms.append(sent.facts["norm"])
         for name, part in sent.parts.items():
@@ -238,7 +252,9 @@ def _mechanism(
     clients = len(federation)
     participants = federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
-        problem = "privacy does not clip the running statistics that 'averaged' sends. Use 'local' or 'frozen'"
+        problem = (
+            "with 'averaged', clients send running statistics, which privacy does not clip. Use 'local' or 'frozen'"
+        )
         raise UserError(problem, "method.batchnorm")
     delta = spec.delta
     if delta is None:
@@ -250,8 +266,9 @@ def _mechanism(
     keeps = method.own is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"'fixed' does not account for the state that clients of method.algorithm={config.algorithm} keep between "
-            f"rounds. Use poisson, or all {clients} clients in every round",
+            f"with 'fixed', the privacy bound does not cover the local state that clients of "
+            f"method.algorithm={config.algorithm} keep between rounds. Use poisson, or all {clients} clients in every "
+            "round",
             "privacy.sampling",
         )
     control = spec.control_steps * federation.training.lr
@@ -291,8 +308,8 @@ def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation:
     norm = float(weights.norm())
     if method.fold is not None and noise > norm:
         notes.append(
-            f"privacy: the noise of a round has norm {noise:.3g}, but the shared part of the first model "
-            f"only {norm:.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
+            f"privacy: the noise of a round has norm {noise:.3g}, but the shared part of the initial model "
+            f"has norm {norm:.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
             "more clients per round"
         )
     if privacy.delta > 1 / privacy.clients:

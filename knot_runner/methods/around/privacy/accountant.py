@@ -1,18 +1,18 @@
 """Epsilon of a private run, computed by the Renyi accountant of dp-accounting (Google), an optional dependency.
 
-In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients:
+In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients. C is the
+clipping bound, and z the noise multiplier. The sampling determines which data sets are neighbors:
 
-- ``poisson``: Neighboring data sets differ in one client's participation, and their sums differ by at most the clipping
-  bound C (Mironov et al. 2019).
-- ``fixed``: A fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data,
-  and their sums differ by at most 2 C. The accountant therefore uses z / 2 instead of the noise multiplier z (Wang et
-  al. 2019, Theorem 27).
+- ``poisson``: One of two neighboring data sets has one client more than the other. The sums of clipped updates differ
+  by at most C (Mironov et al. 2019).
+- ``fixed``: A fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data.
+  The sums differ by at most 2 C, so the accountant uses z / 2 instead of z (Wang et al. 2019, Theorem 27).
 
-For large samples with little noise, the bound for ``fixed`` exceeds the bound for a mechanism without sampling. Both
-are valid, so the smaller of the two is used at each Renyi order.
+For large samples with little noise, the privacy bound for ``fixed`` exceeds the bound without sampling. Both bounds
+hold, so the smaller bound is used at each Renyi order.
 
-A client may send m vectors in a round, each with its own bound and noise. This is equivalent to one vector with the
-noise multiplier z / sqrt(m).
+A client may send m messages in a round, each with its own clipping bound and noise. They are equivalent to one message
+with the noise multiplier z / sqrt(m).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def accountant_name() -> str:
 
 
 def neighbors(privacy: UserPrivacy) -> str:
-    """Return the accountant's neighboring relation: ``add or remove``, or ``replace``."""
+    """Return how two neighboring data sets differ: ``add or remove`` one client, or ``replace`` one client's data."""
     if _without_replacement(privacy):
         return "replace"
     return "add or remove"
@@ -56,9 +56,10 @@ def neighbors(privacy: UserPrivacy) -> str:
 
 @functools.cache
 def epsilon_after(privacy: UserPrivacy) -> Callable[[int], float | None]:
-    """Return a function from rounds to epsilon. Without noise, the function returns None, which stands for infinity.
+    """Return a function that maps a number of rounds to epsilon.
 
-    Epsilon stays the same after ``privacy.rounds``.
+    The function returns None if epsilon is infinite, for example without noise. After ``privacy.rounds`` rounds,
+    epsilon no longer grows.
 
     Raises:
         UserError: The accountant is not installed.
@@ -89,18 +90,19 @@ def epsilon_after(privacy: UserPrivacy) -> Callable[[int], float | None]:
 
 @functools.cache
 def noise_for(privacy: UserPrivacy, epsilon: float) -> float:
-    """Return the smallest noise multiplier, rounded up, whose epsilon after all rounds is at most ``epsilon``.
+    """Return the smallest noise multiplier for which epsilon after all rounds is at most the argument ``epsilon``.
 
-    The multiplier of ``privacy`` is ignored.
+    The result is rounded up to a multiple of 1 / :data:`PARTS`. ``privacy.noise_multiplier`` is ignored.
 
     Raises:
-        UserError: No multiplier reaches this epsilon.
+        UserError: No noise multiplier reaches ``epsilon``, or the smallest multiplier of the search already gives a
+            smaller epsilon.
     """
     most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]))(privacy.rounds)
     if most is not None and most <= epsilon:
         raise UserError(
-            f"{epsilon:g} is larger than {most:,.0f}, the epsilon of noise multiplier {BRACKET[0]:g} after "
-            f"{privacy.rounds} rounds. Use a smaller epsilon",
+            f"{epsilon:g} is larger than {most:,.0f}, the epsilon of the smallest noise multiplier, {BRACKET[0]:g}, "
+            f"after {privacy.rounds} rounds. Use a smaller epsilon",
             "privacy.epsilon",
         )
     multipliers = [_calibrated(privacy, bound, epsilon) for bound in range(len(_events(privacy, 1.0)))]

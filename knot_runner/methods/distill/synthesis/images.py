@@ -1,7 +1,8 @@
-"""Images synthesized from a trained teacher.
+"""Images synthesized from a trained teacher, in one of two ways.
 
-There are two ways. Adam optimizes pixels until the images match the teacher's running statistics or the records of the
-teacher's activations. Alternatively, a generator is trained against the teacher (DAFL, Chen et al. 2019).
+- :class:`OptimizedImages`: Adam optimizes pixels so that the teacher's activations match its running statistics, or
+  records of its activations on real images.
+- :class:`GeneratedImages`: A generator is trained on a loss of the teacher's outputs (DAFL, Chen et al. 2019).
 """
 
 from __future__ import annotations
@@ -33,26 +34,27 @@ STEPS_AT_ONCE = 100
 
 
 def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
-    """Return the scalar ``tv`` * total variation + ``l2`` * mean square of the images ``x``, shape [B, C, H, W].
+    """Return the penalty ``tv * total_variation + l2 * mean_square`` of the images ``x`` [B, C, H, W], a scalar.
 
-    The total variation is the mean squared difference between vertically or horizontally adjacent pixels.
+    The total variation is the mean squared difference between vertically adjacent pixels, plus the mean squared
+    difference between horizontally adjacent pixels.
     """
     total_variation = (x[:, :, 1:] - x[:, :, :-1]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean()
     return tv * total_variation + l2 * x.square().mean()
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Return the model's modules with running statistics, in the order of their definition."""
+    """Return the model's modules that have running statistics, in the order of their definition."""
     return [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
 
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Context manager: collect the distances of batch statistics from the running statistics of batch normalizations.
+    """Context manager that compares the inputs of each batch normalization with its running statistics.
 
-    In the ``with`` block, each forward pass appends one scalar per batch normalization. This scalar is the sum over
-    channels of two squared differences: between input mean and running mean, and between (biased) input variance and
-    running variance.
+    It yields a list. In the ``with`` block, each forward pass of ``model`` appends one scalar per batch normalization.
+    The scalar is the sum over channels of two squared differences: between input mean and running mean, and between
+    biased input variance and running variance.
     """
     losses: list[Tensor] = []
 
@@ -70,20 +72,25 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
-    """Return the scalar mean squared difference between the activations ``taps`` and the ``wanted`` activations.
+    """Return the difference between actual and wanted activations, a scalar.
 
-    Both are dicts by tap (name of a hidden layer), with values of shape [B, ...] and [B, D]. The result is the sum over
-    taps of the tap's mean squared difference, divided by the tap's scale (the mean variance of the tap's elements).
+    The mean squared difference at each tap is divided by the tap's scale (:func:`scales_of`), and then summed over
+    taps.
+
+    Args:
+        taps: Name of a tap -> actual activations [B, ...].
+        wanted: Name of a tap -> wanted activations [B, D].
+        scales: Name of a tap -> scale.
     """
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
 
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
-    """Return the scalar loss of DAFL for a batch of generated images.
+    """Return the loss of DAFL for a batch of generated images, a scalar.
 
-    The loss is a weighted sum of three terms. The first is the cross-entropy of the teacher's logits, with the argmax
-    of these logits as the label. The second is the negative mean absolute value of the teacher's ``features``. The
-    third is the negative entropy (in nats) of the teacher's mean probabilities.
+    The loss is a weighted sum of three terms. The first term is the cross-entropy of the teacher's logits, with the
+    argmax of these logits as the label. The second term is the negative mean absolute value of the teacher's
+    ``features``. The third term is the negative entropy (in nats) of the teacher's mean probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
@@ -94,7 +101,7 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class Synthesizer(Trainee):
-    """A synthesis of images from ``model``, the frozen teacher in evaluation mode.
+    """A synthesis of images. ``model`` is the frozen teacher in evaluation mode.
 
     Attributes:
         mean, std: The mean and standard deviation of the teacher's training images, each [C, 1, 1].
@@ -107,7 +114,9 @@ class Synthesizer(Trainee):
         self.mean, self.std = torch.tensor([request.mean, request.std], device=device)[:, :, None, None]
 
     def step(self, loss: Tensor, number: int, steps: int) -> float:
-        """Take optimizer step ``number`` (from 1) of ``steps`` on the scalar ``loss``; return the loss as a float.
+        """Take one optimizer step on the scalar ``loss`` and return its value.
+
+        ``number`` is the number of this step, from 1, of ``steps`` in total.
 
         Raises:
             DivergedError: The loss is not finite.
@@ -123,7 +132,7 @@ class Synthesizer(Trainee):
         return generator(self.request.seed, "synthetic", self.request.party, *names)
 
     def weights(self) -> Tensors:
-        """Return no weights: the finished images are read from ``module``."""
+        """Return {}. A synthesis has no weights; its result is :meth:`images`."""
         return {}
 
     def images(self) -> Tensor:
@@ -132,10 +141,11 @@ class Synthesizer(Trainee):
 
 
 class OptimizedImages(Synthesizer):
-    """Images that are optimized batch by batch. Adam takes ``config.steps`` steps per batch, starting from noise.
+    """Images that are optimized batch by batch.
 
-    The target of image i is class i modulo the number of classes. An epoch is one batch. ``module`` holds the finished
-    images, normalized: ``finished`` [N, C, H, W].
+    Adam takes ``config.steps`` steps per batch, starting from noise. Image i is optimized for class i modulo the number
+    of classes. An epoch is one batch. ``module`` holds the finished images as the buffer ``finished`` [N, C, H, W].
+    These images are normalized as inputs of the teacher.
     """
 
     def __init__(
@@ -159,7 +169,10 @@ class OptimizedImages(Synthesizer):
         self.epochs = -(-config.images // config.batch_size)
 
     def epoch(self, number: int) -> float:
-        """Synthesize batch ``number``, counted from 1; return the loss of the last step."""
+        """Synthesize one batch, and return the loss of the last step.
+
+        ``number`` is the number of the batch, from 1.
+        """
         config = self.config
         first = (number - 1) * self.config.batch_size
         count = min(config.batch_size, config.images - first)
@@ -198,11 +211,11 @@ FEATURES = "features"
 
 
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
-    """Return DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
+    """Return DAFL's generator, a network that maps noise [B, latent] to pixels [B, C, H, W].
 
-    A linear layer creates maps with a quarter of the image's height and width. Two blocks follow, each with upsampling
-    and a 3x3 convolution. In contrast to DAFL, a sigmoid follows, because pixels are bounded. Normalization always uses
-    the statistics of the batch, so that final images are generated in the same way as images during training.
+    A linear layer creates ``width`` maps with a quarter of the image's height and width. Then follow two blocks, each
+    with upsampling and a 3x3 convolution, and a last 3x3 convolution. Batch normalization always uses the statistics of
+    the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
     """
     channels, rows, columns = shape
     half = math.ceil(rows / 2), math.ceil(columns / 2)
@@ -211,6 +224,7 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     return nn.Sequential(
         nn.Linear(latent, width * math.prod(quarter)),
         nn.Unflatten(1, (width, *quarter)),
+        # With the statistics of the batch, final images are generated in the same way as images during training.
         nn.BatchNorm2d(width, track_running_stats=False),
         nn.Upsample(half),
         nn.Conv2d(width, width, 3, padding=1),
@@ -226,9 +240,9 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
 
 
 class GeneratedImages(Synthesizer):
-    """Images of a generator that is trained step by step.
+    """Images of a generator that is trained on the teacher's outputs (DAFL).
 
-    An epoch has up to ``STEPS_AT_ONCE`` steps. ``module`` is the generator.
+    An epoch has at most ``STEPS_AT_ONCE`` steps. ``module`` is the generator.
     """
 
     def __init__(
@@ -243,7 +257,10 @@ class GeneratedImages(Synthesizer):
         self.epochs = -(-config.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int) -> float:
-        """Take the steps of epoch ``number``, counted from 1; return the loss of the last step."""
+        """Train the generator for one epoch, and return the loss of the last step.
+
+        ``number`` is the number of the epoch, from 1.
+        """
         config = self.config
         for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, config.steps)):
             pixels = self.module(self._latent(step, config.batch_size))

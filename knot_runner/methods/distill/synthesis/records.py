@@ -1,13 +1,14 @@
-"""Records (statistics) of a teacher's activations that a data owner may release, and sampled activations (Lopes 2017).
+"""Records of a teacher's activations, and activations that are sampled from records (Lopes et al. 2017).
 
-For each class and tap (hidden layer, or the logits), a record holds the mean and one of three kinds of spread:
+Records are statistics that the owner of the teacher's training data may release. A tap is a hidden layer or the logits.
+For each class and tap, a record holds the mean and one of three kinds of spread:
 
-- ``covariance`` (only for the logits)
+- ``covariance``, only for the logits
 - ``variance`` of every element
-- the first principal ``axes``, scaled by their standard deviations
+- the first principal ``axes``, each scaled by the standard deviation along the axis
 
-Our choices differ from the paper's spectral records: we use means per class, and principal axes instead of the graph
-Fourier basis.
+Difference from the paper's spectral records: we use means per class, and principal axes instead of the graph Fourier
+basis.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def released_records(
 ) -> Tensors:
     """Return the records of the logits and of all hidden layers that ``read`` returns, float32.
 
-    For each tap (hidden layer, or the logits) with D values, there are two tensors. The first is ``tap.mean``, shape
-    [C, D] for C classes. The second is ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D], or ``tap.axes`` [C, k, D]
-    with k axes. The entries of a class without examples are 0.
+    There are C classes, and D values for each tap (hidden layer, or the logits). Each tap has two tensors. The first
+    tensor is ``<tap>.mean`` [C, D]. The second tensor is ``<tap>.axes`` [C, components, D] if ``kind`` is ``spectral``.
+    Otherwise, it is ``<tap>.covariance`` [C, D, D] for the logits, and ``<tap>.variance`` [C, D] for hidden layers. The
+    entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -64,7 +66,10 @@ def released_records(
 
 @torch.no_grad()
 def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
-    """Return the logits and taps of every image, by name, each [N, D] on the CPU, in image order."""
+    """Return a dict with the logits of all images and their activations at all taps that ``read`` returns.
+
+    Each tensor has shape [N, D], on the CPU, with one row per image in the order of ``examples``.
+    """
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
         output = read(**inputs)
@@ -74,10 +79,10 @@ def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
 
 
 def principal_axes(values: Tensor, components: int) -> Tensor:
-    """Return the first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first.
+    """Return the first principal axes of the centered ``values`` [n, D], longest first, shape [components, D].
 
-    The norm of an axis is the standard deviation along this axis, and the axis' largest element is positive. If
-    ``components`` exceeds the number of dimensions, the additional axes are 0.
+    The norm of an axis is the standard deviation along this axis. The sign of an axis is such that its element with the
+    largest absolute value is positive. If there are fewer than ``components`` axes, the additional rows are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
@@ -89,9 +94,10 @@ def principal_axes(values: Tensor, components: int) -> Tensor:
 
 
 def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator) -> Tensors:
-    """Draw activations of every recorded tap, shape [B, D], for images of the classes ``labels``, shape [B].
+    """Draw random activations for images of the classes ``labels`` [B].
 
-    The activations are normally distributed with the recorded means and (co)variances.
+    The result maps the name of each recorded tap to activations [B, D]. The activations are normally distributed with
+    the recorded means and covariances.
     """
     sampled = {}
     for name in tap_names_of(records):
@@ -106,7 +112,10 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Return the scale of each tap: the mean variance of the tap's elements within a class; 1 if no element varies."""
+    """Return the scale of each tap: the mean variance of the tap's elements within a class.
+
+    The scale is 1 if no element varies.
+    """
     scales = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:

@@ -38,7 +38,11 @@ class ReleaseRecords(OwnRequest):
     components: int | None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the records, and facts about them: ``kind``, number of ``floats``, and ``bytes``."""
+        """Return the records, and a dict of facts.
+
+        The fact ``released`` holds the ``kind`` of the records, their number of ``floats``, and their size in
+        ``bytes``.
+        """
         began = time.monotonic()
         examples = stored_examples(resources, self.examples)
         taps: list[str] = []
@@ -51,9 +55,11 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """A request to synthesize images from a teacher. It reads no real images, only weights, records and statistics.
+    """A request to synthesize images from a teacher, without reading real images.
 
-    The artifact holds the images as examples, labeled with the argmax of the teacher's logits.
+    The synthesis reads only the teacher's weights, its records if there are any, and the mean and standard deviation of
+    its training images. The artifact holds the synthesized images as examples, labeled with the argmax of the teacher's
+    logits.
     """
 
     stage: str
@@ -69,7 +75,10 @@ class MakeImages(OwnRequest):
     seed: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the images and facts: the number of images, the ``loss`` of the last step, and ``released``.
+        """Return the images, and a dict of facts.
+
+        The facts include the number of ``images``, and the ``loss`` of the last step. For the fact ``released``, see
+        :func:`released`.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -104,5 +113,8 @@ class MakeImages(OwnRequest):
 
 
 def released(kind: str, tensors: Collection[Any]) -> Facts:
-    """Return the ``kind`` and size of the data that the teacher's owner releases in addition to the weights."""
+    """Return the ``kind`` and size of the data that the teacher's owner releases in addition to the weights.
+
+    The size is given as the number of ``floats`` and the number of ``bytes`` in ``tensors``.
+    """
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

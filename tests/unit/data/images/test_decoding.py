@@ -191,7 +191,7 @@ def test_hub_writers_match_across_number_types(load, monkeypatch):
 def test_hub_split_is_cut_by_writer(load, calls):
     task = load(splits={"train": "train"})
     assert sorted(task.test.users.tolist()) == [0, 1, 2, 3] and len(task.train) == 11
-    assert "femnist: no test set. 10% of each writer's images, 4, are held out" in task.notes
+    assert "femnist: no test set, so 10% of each writer's images (4 in total) are held out" in task.notes
 
 
 @pytest.mark.parametrize(("columns", "changes"), [

@@ -50,10 +50,10 @@ def test_real_images_are_read(data_root, name, train, test):
         assert set(task.train.users) == set(task.test.users) == set(range(60)) and len(task.user_names) == 60
         assert set(task.train.labels) == set(range(10)) and set(task.train.files) == set(task.test.files) == {0}
         assert task.train.pixels[:, :, 0, 0].mean() > 250  # ink is dark on white paper
-        assert task.notes == ["femnist: the training images are of 10 of the 62 classes"]
+        assert task.notes == ["femnist: the training images cover 10 of the 62 classes"]
     if name == "usps":
         assert task.train.pixels.min() == 0 and task.train.pixels.max() == 1
-        assert task.notes == ["usps: no test set. 20% of the images, 400, are held out"]
+        assert task.notes == ["usps: no test set, so 20% of the images (400 in total) are held out"]
 
 
 @pytest.mark.parametrize(("root", "changes"), [
@@ -145,7 +145,10 @@ def test_load_images_takes_embedded_digits(image_task, name):
     assert len(task.train) + len(task.test) == 1797 and len(task.test) == int(np.ceil(1797 * spec.holdout))
     np.testing.assert_allclose(np.bincount(task.test.labels), np.bincount(load_digits().target) * spec.holdout, atol=1)
     assert (task.train.pixels == task.train.pixels[:, :1]).all() and task.train.pixels.max() > 240
-    assert "instead (task.source=embedded)" in task.notes[0] and f", {len(task.test)}, are held out" in task.notes[1]
+    assert (
+        "instead (task.source=embedded)" in task.notes[0]
+        and f"({len(task.test)} in total) are held out" in task.notes[1]
+    )
 
 
 def test_points_of_the_first_ten_classes(image_task):

@@ -244,7 +244,9 @@ def test_manual_goes_through_a_class_in_order_and_repeats_it():
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
     assert several > 0
-    assert partition.notes == [f"partition: of 40 training examples, {several} have several clients, {none} have none"]
+    assert partition.notes == [
+        f"partition: of 40 training examples, {several} are at several clients, {none} at no client"
+    ]
 
 
 def test_manual_counts_classes_with_images_only():
@@ -289,7 +291,8 @@ def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
     assert partition.notes == [
-        "partition: no training examples of c1, so clients get its test examples in proportion to client sizes"
+        "partition: classes without training examples: c1. Their test examples are assigned in proportion to client "
+        "sizes"
     ]
 
 

@@ -42,8 +42,8 @@ def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path, kind, packed):
     np.testing.assert_array_equal(task.train.labels, LABELS)
     np.testing.assert_array_equal(task.test.pixels, PIXELS[:2])
     assert task.notes[:2] == [
-        "cifar10: 10 train images, where the official release has 50000",
-        "cifar10: 2 test images, where the official release has 10000",
+        "cifar10: 10 train images, but the official release has 50000",
+        "cifar10: 2 test images, but the official release has 10000",
     ]
 
 

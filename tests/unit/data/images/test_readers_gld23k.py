@@ -36,8 +36,8 @@ def test_read_gld23k_holds_out_fifth_of_user_images(load, tmp_path):
         assert [rows[place] for place in places(part)] == list(zip(part.users, part.labels, strict=True))
     assert sorted(places(task.train) + places(task.test)) == list(range(12))
     assert task.notes == [
-        "gld23k: no test set. 20% of each writer's images, 3, are held out",
-        "gld23k: the training images are of 3 of the 203 classes",
+        "gld23k: no test set, so 20% of each writer's images (3 in total) are held out",
+        "gld23k: the training images cover 3 of the 203 classes",
     ]
     assert [file.path for file in task.files] == [TRAIN, "gld23k/images"]
 

@@ -34,7 +34,7 @@ def test_read_idx_joins_pairs_of_files(load, tmp_path, suffix):
     np.testing.assert_array_equal(task.train.pixels[:, 0], PIXELS[:9])
     np.testing.assert_array_equal(task.test.labels, LABELS[9:])
     assert task.train.users is None and task.train.pixels.dtype == np.uint8
-    assert all("the training images are of" in note for note in task.notes)
+    assert all("the training images cover" in note for note in task.notes)
 
 
 @pytest.mark.parametrize(("images", "labels", "entries", "changes"), [

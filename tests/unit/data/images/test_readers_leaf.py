@@ -41,7 +41,7 @@ def test_read_leaf_numbers_writers_and_files(load, shards):
     assert task.train.labels.tolist() == list(range(9)) and task.test.labels.tolist() == [0, 1, 2]
     assert task.train.pixels.dtype == np.uint8 and task.shape == (1, 2, 2)
     np.testing.assert_array_equal(task.train.pixels.ravel(), np.arange(36))
-    assert task.notes == ["mnist: the training images are of 9 of the 10 classes"]
+    assert task.notes == ["mnist: the training images cover 9 of the 10 classes"]
 
 
 @pytest.mark.parametrize("places", [4, 5, 9, 17])

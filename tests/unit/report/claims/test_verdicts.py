@@ -82,7 +82,7 @@ def test_one_sided_divergence_prevents_verdict(factory, diverged, verdict):
         rewrite(jobs[at].folder, status="diverged", metrics={})
     found = judged(jobs, claim(), seeds=4)[0]
     assert (found.verdict, found.seeds, found.look) == (verdict, 3, 4)  # a run that diverged is there
-    assert ("some runs diverged on only one side" in found.note) == (len(diverged) == 1)
+    assert ("only one of the two runs diverged" in found.note) == (len(diverged) == 1)
 
 
 @pytest.mark.parametrize("changes", of_papers([
@@ -209,7 +209,7 @@ def test_verdict_uses_seeds_up_to_last_look(factory):
         3,
         3,
         3,
-    ) and "the other 2 count once seeds 0 to 5 are finished" in five.note
+    ) and "the other finished seeds (2) count once seeds 0 to 5 are finished" in five.note
     assert (five.effect, five.p, five.verdict) == (three.effect, three.p, three.verdict)
     assert three.adjusted == pytest.approx(three.p / (2 / 3)) and whole.adjusted == pytest.approx(whole.p / (2 / 9))
 

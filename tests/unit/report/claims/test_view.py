@@ -74,6 +74,6 @@ def test_footnotes_count_claims_and_name_noted_ones():
     lines = list(footnotes([HELD, OPEN, OPEN, OPEN, UNASKED]))
     text = "\n".join(lines)
     assert "correction over the 4 claims" in text and "in parts of 2/3, 2/9, 2/27" in text and "plans 3" in text
-    assert any(line.startswith("Over seeds only") and line.endswith("claim 1.") for line in lines)
+    assert any(line.startswith("Intervals over seeds only") and line.endswith("claim 1.") for line in lines)
     assert "Ratios are geometric means" in text and "claims 2, 3, 4: as said." in lines
     assert "1 of the preset's claims are about runs that this command does not request." in lines

@@ -68,7 +68,7 @@ def test_plugins_of_runs_are_named_but_not_loaded(grid, tmp_path):
     plugin = tmp_path / "foreign_plugin.py"
     plugin.write_text("raise SystemExit('executed')")
     made(grid, 0.9, plugins=[str(plugin)])
-    assert f"no title, unit or range. To load them, add plugins=[{plugin}]." in text(ask(grid))
+    assert f"no title, unit or range. To load the plug-ins, add plugins=[{plugin}]." in text(ask(grid))
     plugin.write_text("")
     assert "no title, unit or range" not in text(ask(grid, f"plugins=[{plugin}]"))
 
@@ -114,7 +114,7 @@ def test_rows_are_sorted(tmp_path, by, order):
 def test_best_setting_and_its_rule(grid):
     table = ask(grid, best="accuracy", over=("method.temperature",))
     assert cells(table)[0][:3] == ("0.05", 3, 3) and cells(table)[0][3].mean == pytest.approx(0.72)
-    assert "of 3 settings of method.temperature, the one with the highest mean of accuracy" in text(table)
+    assert "of 3 settings of method.temperature, the setting with the highest mean of accuracy" in text(table)
     assert "optimistic" in text(table)
     assert ask(grid, best="loss", over=("method.temperature",)).rows[0].keys[0] == "0.05"
     assert ask(grid, best="min:accuracy", over=("method.temperature",)).rows[0].keys[0] == "4"
