@@ -26,7 +26,7 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums for each class, on B test sets or on B bootstrap samples of one test set.
+    """Sums over examples by class, with one row for each of B test sets or bootstrap samples.
 
     Each field has shape [B, C] for C classes, or [B, 1] for sums over all classes. The operator ``+`` adds the fields.
 
@@ -78,7 +78,7 @@ def accuracies(sums: ClassSums) -> ndarray:
 def macro_f1(sums: ClassSums) -> ndarray:
     """Return the macro F1 on each test set, shape [B]: the unweighted mean of the F1 scores of the classes.
 
-    As in scikit-learn, a class that is neither a true nor a predicted class is left out of the mean.
+    As in scikit-learn, classes with neither examples nor predictions are left out of the mean.
     """
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
@@ -88,8 +88,8 @@ def macro_f1(sums: ClassSums) -> ndarray:
 def distances_from_truth(test: TestSet) -> ndarray | None:
     """Return the semantic distance of each example, shape [N]; None if the classes have no coordinates.
 
-    The semantic distance (KNOT, section 1) is the L2 distance between two points: the coordinates of the true class,
-    and the mean coordinates under the predicted probabilities.
+    The semantic distance (KNOT, section 1) is the L2 distance from the coordinates of the true class to the
+    predicted point. This point is the mean of the coordinates of all classes, weighted by the predicted probabilities.
     """
     if test.coordinates is None:
         return None
@@ -109,7 +109,7 @@ def means_of_classes(sums: ClassSums) -> ndarray:
 
 
 def means_of_examples(sums: ClassSums) -> ndarray:
-    """Return the mean over examples of the values from ``Metric.of_examples`` on each test set, shape [B]."""
+    """Return the mean of the values from ``Metric.of_examples`` over the examples of each test set, shape [B]."""
     assert sums.values is not None
     return np.asarray(sums.values.sum(1) / sums.truth.sum(1))
 
@@ -195,7 +195,7 @@ def of_logits(
 
 
 def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
-    """Return the sums over the examples of ``test`` that ``metric`` needs; None if ``metric`` is undefined on ``test``.
+    """Return the sums for ``metric`` over the examples of ``test``; None if ``metric`` is undefined on ``test``.
 
     The fields of the result have shape [1, C].
     """
@@ -279,9 +279,9 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 
 
 def top_of(key: str) -> float | None:
-    """Return the largest possible value of the number at a dotted ``key`` of a result; None if there is no limit.
+    """Return the upper limit of the number at a dotted ``key`` of a result; None if there is no upper limit.
 
-    A number with such a limit is also at least 0.
+    A number with an upper limit is also at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric and math.isfinite(metric.top) else None
@@ -301,7 +301,7 @@ def _metric_at(key: str) -> Metric | None:
 
 
 def computed_metrics() -> list[str]:
-    """Return the names of the metrics that can be computed from predictions without logits."""
+    """Return the names of the metrics that are computed from predictions and need no logits."""
     return [name for name, metric in METRICS.items() if metric.is_of_predictions and not metric.of_logits]
 
 

@@ -71,7 +71,7 @@ class RunSelection:
             yield FinishedRun(done.folder, done.result)
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """Return the metrics of the runs as a pandas frame with one row per metric.
+        """Return the metrics of the runs as a pandas frame.
 
         Args:
             per: "run" for the metrics of each run, "round" for the metrics of each round of a run, or "client" for the
@@ -112,7 +112,7 @@ class RunSelection:
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
-    """Compose and check the jobs that ``overrides`` describe, and return them. No job is run."""
+    """Compose, check and return the jobs that ``overrides`` describe. No job is run."""
     from knot_runner.composing.commands import compose_all
 
     return compose_all(list(overrides))[0]
@@ -150,7 +150,7 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     ``overrides`` may select a launcher, such as ``hydra/launcher=joblib``.
 
     Raises:
-        UserError: Some runs have no result. Other results are kept. To run or resume the missing runs, repeat the call.
+        UserError: Some runs have no result. To run or resume these runs, repeat the call.
     """
     from knot_runner.cli.launch import run_jobs
     from knot_runner.cli.parsers import parser_of
@@ -180,8 +180,8 @@ def runs(filters: str | Sequence[str] = "", *, out: str | Path = "outputs") -> R
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     """Return the results table of a preset, computed from the finished runs.
 
-    The frame has one row per cell of the published table. Each row has our mean, its 95% interval, the number of seeds
-    and the published value.
+    The frame has one row per cell of the table. Each row has the mean over seeds, the 95% interval of the mean, the
+    number of seeds, and the published value.
     """
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of

@@ -68,7 +68,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 def sealed_problem(value: object) -> str:
     """Return an error text if ``value`` is not a valid record of :func:`write_sealed`; otherwise "".
 
-    The text continues a message that begins with the path of the file.
+    The caller puts the path of the file before the text.
     """
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
@@ -78,7 +78,7 @@ def sealed_problem(value: object) -> str:
 def other_version(record: dict[str, Any]) -> str:
     """Return an error text if another version of knot_runner wrote ``record``; otherwise "".
 
-    The text continues a message that begins with the path of the file.
+    The caller puts the path of the file before the text.
     """
     version = record.get("written_by")
     if version == WRITTEN_BY:
@@ -90,10 +90,10 @@ def other_version(record: dict[str, Any]) -> str:
 def write_result(folder: Path, result: RunResult) -> RunResult:
     """Write ``result.json`` into ``folder``, and return the written result.
 
-    The written result also has the run's id and the checksums of the run's files.
+    The written result is ``result`` with the run's id and the checksums of the run's files.
 
     Raises:
-        UserError: The result does not match its dataclass.
+        UserError: A field of ``result`` has an invalid value.
     """
     content = without(content_of(result), "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
@@ -187,10 +187,10 @@ def has_record(folder: Path, result: RunResult, name: str) -> bool:
 
 
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
-    """Return the content of the file ``name`` in the run's ``folder``, after comparing its checksum with ``result``.
+    """Return the content of the file ``name`` in the run's ``folder``.
 
     Raises:
-        UserError: The file is missing or changed. The message names the file.
+        UserError: The file cannot be read, or does not match its checksum in ``result``.
     """
     path = folder / name
     try:
@@ -205,7 +205,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Find the files of a finished run that are missing or have changed. All files of the run are read.
+    """Read all files of a finished run, and find the files that are missing or have changed.
 
     Returns:
         A dict from file name to a text that describes the problem.
@@ -253,7 +253,7 @@ def lock_of_stage(root: Path, stage: str, key: str) -> Path:
 
 
 def clear_states(folder: Path) -> None:
-    """Delete the checkpoint files in ``folder``. Call this after the result is written. The log is kept."""
+    """Delete the checkpoint files in ``folder``. Call this function after the result is written."""
     # The commit record is deleted first, because states without a record are never used.
     for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)

@@ -51,7 +51,7 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
-    """Check that a run with one worker process and a run with two have bitwise equal results, log rows and models."""
+    """Check that runs with one and with two worker processes have bitwise equal results, log rows and models."""
     lean = "hardware.engine=lean"
     first = _finished(words, folder / "1", lean, "hardware.num_workers=1")
     second = _finished(words, folder / "2", lean, "hardware.num_workers=2")
@@ -100,7 +100,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
-    """Check rounds in which every selected client fails: each of these rounds is logged, and no model changes in it.
+    """Check that a round in which every selected client fails is logged and changes no model.
 
     The run uses a simulated fleet in which each client fails with probability 0.7.
     """

@@ -27,7 +27,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
-    """Return a ``.tar.gz`` archive of ``members``, a dict from file name to content, in the order of the dict.
+    """Return a ``.tar.gz`` archive of ``members`` in their order. ``members`` is a dict from file name to content.
 
     The same members always give the same bytes, because the archive contains no times or owners.
 
@@ -62,7 +62,7 @@ def too_much(files: int, size: int) -> str:
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:
-    """Return the name of the next member of an open archive, and the size of its content in bytes.
+    """Read the header of the next member of the open archive. Return the member's name and size in bytes.
 
     After the last member, return :data:`END`.
 

@@ -24,7 +24,7 @@ LEFT_OUT_ABOVE = 4_000_000
 
 @dataclass(frozen=True)
 class RunContents:
-    """The files of a run that are packed into a bundle.
+    """A run in a bundle, with the packed files.
 
     Attributes:
         folder: ``<task>/<method>/<run id>``.
@@ -40,7 +40,7 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """Return the sorted folders of the finished runs below ``folder``, at most three levels deep.
+    """Return the sorted folders of the finished runs that are at most three levels below ``folder``.
 
     If ``folder`` is itself the folder of a finished run, return only this folder.
     """
@@ -53,7 +53,7 @@ def finished_runs(folder: Path) -> list[Path]:
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
-    """Return the files of the finished run in ``folder`` that are packed into a bundle.
+    """Read the finished run in ``folder``, and return its contents for a bundle.
 
     ``weights``: whether to include large files, such as weights.
 
@@ -98,7 +98,7 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """Return lines of text that list the ``runs`` in a bundle, and the files that were too large to pack."""
+    """Return lines of text that list ``runs``, and the files that were too large to pack."""
     lines = []
     for run in runs:
         size = size_text(sum(map(len, run.files.values())))

@@ -47,7 +47,7 @@ class RerunEnvironment:
         out: Folder for the reruns.
         network: Whether the Hugging Face hub may be used.
         max_steps: Largest allowed value of a setting that counts repetitions, such as rounds or epochs.
-        memory: Memory limit of a process on the CPU, in GB.
+        memory: Memory limit of a process in GB. It applies only to reruns on the CPU.
     """
 
     data: str | None
@@ -62,11 +62,11 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
 
     Args:
         config: Settings of the bundled run.
-        environment: Permissions, and paths that replace those in ``config``.
+        environment: Permissions of the job, and paths that replace the paths in ``config``.
         rounds: Number of rounds of the rerun; None for all rounds.
 
     Raises:
-        UserError: A key is invalid, or a bundle must not set this key. The message names the key.
+        UserError: A setting is invalid, or is not allowed in a bundle. The message names its key.
     """
     if config.get("plugins"):
         raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
@@ -108,10 +108,10 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings of ``run`` belong to another run id than its result; otherwise "".
+    """Return a message if the settings and the result of ``run`` have different run ids; otherwise "".
 
     Raises:
-        UserError: The seeds differ, or the run ids differ although the code version is the same.
+        UserError: The seeds differ, or the run ids differ although the code version has not changed.
     """
     actual = run_id(run.config)
     seed = run.config.get("seed")
@@ -128,7 +128,7 @@ def settings_problem(run: BundledRun) -> str:
 def made_again(
     job: ComposedJob, environment: RerunEnvironment, progress: Progress, note: Note
 ) -> tuple[RunResult, list[LogRow]]:
-    """Run ``job`` in this process within the limits of ``environment``. Return its result and the rows of its log.
+    """Run ``job`` in this process, within the limits of ``environment``. Return the result and the log rows.
 
     Raises:
         UserError: The run fails, or a setting exceeds ``environment.max_steps``.

@@ -67,8 +67,8 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     """Unpack the archive at ``path`` into the folder ``temporary``. Return the unpacked runs.
 
     Raises:
-        UserError: The archive is damaged, too large or not a bundle, or a file contradicts the result of its run. The
-            message is one line that names the archive.
+        UserError: The archive is damaged, too large or not a bundle, or a file does not match its checksum. The message
+            is one line that names the archive.
     """
     if not path.is_file():
         raise UserError("not a regular file" if path.exists() else "file not found", path)

@@ -20,7 +20,8 @@ class Verb:
     """A verb of the command line, as in ``knot-runner VERB``.
 
     Attributes:
-        module: Module with the function ``<verb>_command``, relative to ``knot_runner.cli.verbs``.
+        module: Name of the module with the function ``<verb>_command``, absolute or relative to the package
+            ``knot_runner.cli.verbs``.
         summary: One-line description of the verb in ``knot-runner --help``.
         usage: The verb and its arguments.
         text: What the verb does, in sentences.

@@ -46,7 +46,7 @@ class Preview:
     def lines(self, jobs: int) -> list[str]:
         """Return one line per note for the terminal.
 
-        The argument ``jobs`` is the number of all jobs. If only some of them have a note, the line states how many.
+        ``jobs`` is the number of all jobs. If only some jobs have a note, its line states the number of these jobs.
         """
         lines = []
         for note, count in self.notes.items():
@@ -73,8 +73,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     """Prepare ``jobs`` without training, and return the preview.
 
-    If the jobs of a task and partition have several seeds, the preview has the numbers of examples of the first seed
-    only.
+    For each task and partition, the preview counts the examples of the first seed only.
 
     Args:
         jobs: The jobs.
@@ -108,7 +107,7 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
 
 def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | None], Task]:
-    """Return a function that calls ``load`` to read a task, and keeps the last tasks in a cache.
+    """Return a function like ``load`` that keeps the most recently used tasks in a cache.
 
     Callers must not modify the returned tasks.
     """
@@ -135,7 +134,7 @@ def inspected(job: ComposedJob, folder: Path, services: Services | None = None) 
         services: Functions that read tasks; None for the default functions.
 
     Raises:
-        UserError: The run itself would also raise this error.
+        UserError: The run itself would fail with the same error.
     """
     from knot_runner.pipelines.context import RunContext, Services
 

@@ -67,7 +67,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw the numbers of training examples per class and party. Write figure and CSV file below ``<out>/figures``."""
+    """Plot how many training examples each party has of each class. Write figure and CSV to ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
@@ -93,10 +93,10 @@ def show_partition(job: ComposedJob) -> None:
 
 
 def print_figure(path: Path, numbers: Iterable[str]) -> None:
-    """Print the plotted numbers, and the paths of the files to which a figure was written.
+    """Print the plotted numbers, and the path of a figure in each format.
 
     Args:
-        path: Path of the figure. Its ending is replaced by that of each format.
+        path: Path of the figure, with the ending of any format.
         numbers: Lines with the plotted numbers.
     """
     for line in numbers:
@@ -112,7 +112,7 @@ def check_shown(jobs: list[ComposedJob]) -> None:
 
 
 def show(preset: Preset, keep: bool) -> None:
-    """Show the figure of ``preset`` if ``report.kind`` is the kind of a figure; otherwise show its table."""
+    """Show the figure of ``preset`` if ``report.kind`` names a figure; otherwise show the table."""
     if preset.spec.get("kind") in figures.FIGURES:
         show_figure(preset, keep)
     else:

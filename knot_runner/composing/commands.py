@@ -37,14 +37,14 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Command:
-    """The jobs of a command line, or of one preset in it.
+    """The jobs of one preset, or of a command line without a preset.
 
     Attributes:
         preset: Name of the preset; None without a preset.
         arguments: The arguments as typed, without the names of other presets.
         jobs: The jobs.
         hydra: The part ``hydra`` of the composed config. It has the settings of the launcher.
-        sweep: Whether the jobs run as a sweep, even if there is only one job.
+        sweep: Whether the jobs run as a sweep. A single job may also run as a sweep.
     """
 
     preset: str | None
@@ -94,10 +94,10 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return a tuple: ``arguments`` plus the overrides of the preset's grid, and the arms of the preset.
+    """Add the overrides of the preset's grid to ``arguments``. Return the resulting list, and the preset's arms.
 
-    Arms are named sets of overrides. If ``arguments`` already contain a value for a key, the override of that key is
-    not added. Without a preset, the section ``sweep:`` in a YAML file of the user may define the grid.
+    Arms are named sets of overrides. An override is not added if ``arguments`` already set its key. Without a preset,
+    the section ``sweep:`` in a user's YAML file may define the grid.
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}

@@ -43,7 +43,7 @@ def composing(folder: Path) -> AbstractContextManager[None]:
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
     """Compose YAML files and ``overrides`` into a config. Its part ``hydra`` has Hydra's own settings.
 
-    If ``overrides`` do not select the hardware, the environment variable ``KNOT_HARDWARE`` may do so.
+    The environment variable ``KNOT_HARDWARE`` selects the hardware if it is set and ``overrides`` select no hardware.
 
     Raises:
         UserError: The config cannot be composed.
@@ -162,8 +162,8 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse ``arguments`` and return the options.
 
-        The options have two further attributes: ``words`` lists the overrides and other words, and ``flags`` lists the
-        given options of Hydra in their long form.
+        The returned object has two further lists. ``words`` holds the arguments that are not options, such as
+        overrides. ``flags`` holds the given options of Hydra in their long form, such as ``--multirun``.
 
         Raises:
             UserError: An option is unknown, or has a wrong value.
@@ -196,7 +196,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command line that composes jobs, as :meth:`Parser.parse` does.
+    """Parse the arguments of a verb that composes jobs. Return the options as :meth:`Parser.parse` does.
 
     Raises:
         UserError: An option is wrong, or the folder of ``--config-dir`` does not exist.

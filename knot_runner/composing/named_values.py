@@ -51,9 +51,9 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
 
     - The name of a model is replaced by the settings of the model. A teacher may also be a finished run, given as
       ``run:ID`` or ``run:FOLDER``.
-    - The name of a loss, schedule, synthesis or personalization, as in ``method.personalization=soup``, is replaced by
-      the values in the file of this name. Instead of the name, some values may be given. The file then supplies only
-      the missing values, also for a loss term.
+    - The name of a loss, schedule, synthesis or personalization is replaced by the values in the file of this name. An
+      example is ``method.personalization=soup``.
+    - If only some values of such a part, or of a loss term, are given, its file supplies the missing values.
     - On a text task, a method with clients gets the partition ``natural`` if no partition is selected.
 
     Args:
@@ -136,8 +136,8 @@ def _model(model: object, where: str, config: Config, values_of: Values) -> Conf
 def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a teacher that is a finished run.
 
-    They hold the run's id and folder, the checksum of the weights, and the settings of the model. The files of weights
-    and settings must match their checksums in the run's result.
+    The settings hold the run's id and folder, the checksum of the weights, and the settings of the model. The run's
+    files of weights and settings must match the checksums in its result.
 
     Args:
         word: The folder of the run, or the id of a run below ``paths.output_dir``.
@@ -184,7 +184,7 @@ def composed_family(config: DictConfig) -> Family:
 
 
 def node_of(config: DictConfig, key: str) -> Any:
-    """Return the value of ``config`` at ``key``; None if it is missing or is an interpolation ``${...}``."""
+    """Return the value of ``key`` in ``config``; None if ``key`` is missing or the value is an interpolation."""
     if key not in list(config) or OmegaConf.is_interpolation(config, key):
         return None
     return config.get(key)
@@ -197,7 +197,7 @@ CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
     """Return the override that replaces ``hardware=auto``, and a message about the chosen hardware.
 
-    If ``config`` selects other hardware than ``auto``, both texts are "". If the CPU is chosen, the override is "".
+    The override is "" if the CPU is chosen. Both texts are "" if ``config`` does not select ``hardware=auto``.
 
     Args:
         config: The composed config, including its part ``hydra``.

@@ -49,7 +49,7 @@ def typed_line(override: Override) -> str:
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """Return the preset that the overrides select, as typed; None if they select no preset."""
+    """Return the typed value of the override ``experiment=``, which selects presets; None without this override."""
     for word in words:
         if word.startswith("experiment="):
             return word.partition("=")[2]
@@ -112,7 +112,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those that a later override of the same key replaces.
+    """Return ``overrides`` without each override that a later override of the same key replaces.
 
     All additions ``+KEY``, deletions ``~KEY``, and overrides whose value is a mapping are kept.
     """
@@ -127,7 +127,7 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """Return the texts of the values that an override lists for a grid; None if the override has a single value.
+    """Return the values of an override with several values, each as text; None for an override with a single value.
 
     Raises:
         UserError: The override has no values, more than :data:`MAX_JOBS` values, or an interval of values.
@@ -323,7 +323,7 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Return whether a dotted key, or a group with slashes, belongs to Hydra."""
+    """Return whether ``key``, a dotted key or a group with slashes, belongs to Hydra."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 

@@ -44,7 +44,7 @@ class Table(UserDict[str, Entry]):
         options: Function from an entry to the class of the entry's settings. For each added entry, this class is
             stored in ``settings``.
         settings: Dict from the name of an entry to the class of the entry's settings.
-        papers: Name of the modules ``papers/*/NAME.py`` that add further entries (:func:`load_papers`).
+        papers: Name of the module that adds entries in each paper (:func:`load_papers`); "" for none.
     """
 
     data: dict[str, Any]
@@ -121,7 +121,7 @@ def expect(where: str, entry: object, kind: type) -> None:
 
 
 def checked(where: str, function: Callable[..., Any], problem: Callable[..., str]) -> Callable[..., Any]:
-    """Return a function that calls ``function`` and raises :class:`UserError` if the result is invalid.
+    """Return a wrapper of ``function``. A call of the wrapper raises :class:`UserError` if the result is invalid.
 
     Args:
         where: Name of the table's entry in messages.
@@ -224,8 +224,8 @@ def _owner(name: str) -> Iterator[None]:
 def found_from(folder: Path, plugin: str) -> str:
     """Return ``plugin`` in a form that :func:`load_plugins` finds from any current folder.
 
-    ``folder`` is put before the relative path of a file. Other values, such as names of modules and interpolations
-    ``${...}``, are unchanged.
+    If ``plugin`` is a relative path, ``folder`` is put before it. Other values, such as names of modules and
+    interpolations ``${...}``, are returned unchanged.
 
     Args:
         folder: Folder of the YAML file that names the plug-in.

@@ -42,7 +42,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 class AtMost:
     """The largest absolute value that a setting may have.
 
-    For example, ``rounds: Annotated[int, AtMost(10**6)]``.
+    Example: ``rounds: Annotated[int, AtMost(10**6)]``.
     """
 
     most: float
@@ -52,7 +52,7 @@ class AtMost:
 class Holds:
     """A condition on the value of a setting.
 
-    For example, ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``.
+    Example: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``.
     """
 
     test: Callable[[Any], bool]
@@ -62,7 +62,7 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """Annotation of a dict from names to settings. ``classes`` maps each name to the class of its settings."""
+    """Annotation for a dict from names to settings. ``classes`` maps each name to the class of its settings."""
 
     classes: Mapping[str, type]
     #: name of the entries in errors
@@ -95,7 +95,7 @@ class ByName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag(ByName):
-    """Annotation of settings whose class is selected by one of their entries, the ``tag``.
+    """Annotation for settings with several possible classes. One entry, the ``tag``, selects the class.
 
     The table ``classes`` maps each value of the tag to a class.
 
@@ -124,7 +124,7 @@ class ByTag(ByName):
 
 
 def late(module: str, name: str) -> Any:
-    """Return a type hint for a settings class whose module is imported only when such settings are built.
+    """Return a type hint for a settings class. The module of the class is imported when an instance is built.
 
     Args:
         module: The module, relative to ``knot_runner.config.settings``.
@@ -200,7 +200,7 @@ def check_keys(values: object, where: str = "") -> None:
         where: Dotted key of ``values`` in error messages.
 
     Raises:
-        UserError: A dict has other keys.
+        UserError: A dict has keys of another type, or of both types.
     """
     if isinstance(values, list):
         values = dict(enumerate(values))
@@ -209,9 +209,7 @@ def check_keys(values: object, where: str = "") -> None:
     kinds = set(map(type, values))
     for key, value in values.items():
         if kinds != {int} and not isinstance(key, str):
-            raise UserError(
-                f"key {shorten(key)} is not a string. In YAML, put quotes around numbers, and around yes and no", where
-            )
+            raise UserError(f"key {shorten(key)} is not a string. In YAML, put numbers, yes and no in quotes", where)
         check_keys(value, _join(where, key))
 
 
@@ -292,12 +290,13 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         raise UserError("required, but not set", where)
     if not isinstance(hint, type):
         raise UserError(f"settings cannot have the type {hint}. Use bool, int, float, str, list or dict", where)
-    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
+    if hint is str and isinstance(value, bool):
+        raise UserError(f"expected a string, got {value}. In YAML, put yes and no in quotes", where)
+    if hint is str and isinstance(value, int | float):
         return str(value)  # a folder named 2
     right = isinstance(value, (int, float) if hint is float else hint)
     if not right or (isinstance(value, bool) and hint is not bool):
-        quotes = ". In YAML, put quotes around yes and no" if hint is str and isinstance(value, bool) else ""
-        raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}{quotes}", where)
+        raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}", where)
     if hint not in _MOST:
         return value
     if isinstance(value, float) and not math.isfinite(value):
@@ -321,10 +320,10 @@ class _Rule(UserError):
 
 
 def require(holds: bool, key: str, text: str) -> None:
-    """Check a condition in the ``__post_init__`` of settings.
+    """Raise an error if a condition on settings is false. Call this function in a ``__post_init__``.
 
     Args:
-        holds: Whether the condition is true. If not, an error is raised.
+        holds: Whether the condition is true.
         key: The setting that the error names.
         text: The message of the error.
     """

@@ -29,7 +29,7 @@ class DataFolder:
     Attributes:
         root: Path of the data folder.
         checksums: Dict from the path of a file to its sha256 in ``SHA256SUMS``.
-        opened: Dict from the path of a file to its fingerprint, for files that were read or found to be missing.
+        opened: Dict from path to fingerprint, with the files that were read or found to be missing.
     """
 
     root: Path
@@ -38,7 +38,7 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """Return the fingerprints of the files that were read or found to be missing so far."""
+        """Return the fingerprints of the files that were read or found to be missing."""
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
@@ -55,7 +55,7 @@ class DataFolder:
         """Record the fingerprint of the file ``path``, and verify the file's checksum.
 
         Raises:
-            UserError: The file's checksum differs from that in ``SHA256SUMS``.
+            UserError: The file's checksum differs from the checksum in ``SHA256SUMS``.
         """
         short = self.short(path)
         if short not in self.opened:
@@ -63,7 +63,7 @@ class DataFolder:
             self._check(path, self.opened[short])
 
     def file(self, path: Path) -> Path:
-        """Return ``path`` after checking that it is a file, and that the file's checksum is correct.
+        """Check that ``path`` is a file with the correct checksum, and return ``path``.
 
         Raises:
             UserError: ``path`` is not a file, or the checksum of the file is wrong.
@@ -80,7 +80,7 @@ class DataFolder:
     def contents(
         self, folder: Path, pattern: str, accept: Callable[[Path], None] = lambda path: None
     ) -> Iterator[tuple[Path, bytes]]:
-        """Yield the path and content of each file below ``folder`` that matches ``pattern``, sorted by name.
+        """Yield (path, content) of all files below ``folder`` that match ``pattern``. The files are sorted by name.
 
         One common fingerprint is recorded for all these files.
 
@@ -154,7 +154,7 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Return the files and folders in the settings ``local`` that do not exist below ``root``.
+    """Return the files and folders named in ``local`` that do not exist below ``root``.
 
     For a path inside a zip file, only the zip file must exist.
     """
@@ -166,7 +166,7 @@ def missing_entries(local: ImageFiles, root: Path) -> list[str]:
 
 
 def archives(entry: str) -> list[str]:
-    """If ``entry`` is a path inside a zip file, return a list with the zip file; otherwise [].
+    """Return a list of the zip file that contains ``entry``; [] if ``entry`` is not inside a zip file.
 
     For example, ``DIR/a.zip/train`` gives ``["DIR/a.zip"]``.
     """

@@ -25,8 +25,8 @@ class Counts:
     Attributes:
         called: The word for parties in messages: "data sets" or "clients".
         classes: Names of the C classes.
-        parties: Dict from the name of a party to a dict from split to counts. The counts are int64 of shape [C + 1]:
-            one for each class, then one for unlabeled examples.
+        parties: Dict from the name of a party to a dict from split to counts. The counts are int64 [C + 1]:
+            one count per class, then the count of unlabeled examples.
         same_classes: Whether all parties have the same classes. This is false if the parties are different image data
             sets.
     """
@@ -61,7 +61,7 @@ class Counts:
         """Return at most two warnings about the parties' training examples.
 
         One is about parties with examples of only one class. The other is about parties with fewer examples than
-        classes, or fewer than the batch size ``batch``.
+        classes, or fewer examples than the batch size ``batch``.
         """
         least = max(batch or 0, len(self.classes) if self.same_classes else 0)
         one_class = {}

@@ -57,14 +57,14 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Return the number of rows in train, valid and test if ``rows`` rows are divided as in ``split``."""
+    """Return the number of rows in train, valid and test, by the shares in ``split``. The total is ``rows``."""
     valid = round(rows * split.valid)
     test = round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the number of rows of each label if ``size`` rows are divided in the proportions ``shares``.
+    """Return the number of rows of each label, in the proportions ``shares``. The total is ``size``.
 
     Numbers are rounded by the method of largest remainders.
     """

@@ -43,7 +43,7 @@ class FetchError(UserError):
 def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileState:
     """Return the state of the local file ``path``, compared with the published ``file``.
 
-    The sizes are compared and, if ``look_inside`` is true, also the digests.
+    The sizes are compared. If ``look_inside`` is true, the digests are also compared.
     """
     if not path.exists():
         return "absent"
@@ -53,9 +53,9 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile, look_inside: bool = True) -> str:
-    """Return how the file ``path`` differs from the published ``file``, as text; "" if it does not differ.
+    """Return a text that states how the file ``path`` differs from the published ``file``; "" if the files are equal.
 
-    The sizes are compared and, if ``look_inside`` is true, also the digests.
+    The sizes are compared. If ``look_inside`` is true, the digests are also compared.
     """
     size = path.stat().st_size
     if file.size not in (None, size):

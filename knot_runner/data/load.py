@@ -47,10 +47,10 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
 
 
 def check_text_files(settings: TaskSettings, data_root: Path | None) -> None:
-    """Check that the sources and files of a text task exist, without reading any file.
+    """Check the source settings of a text task, and check that its files exist. No file is read.
 
     Raises:
-        UserError: A source or file is missing.
+        UserError: A setting is missing or invalid, or a file is missing.
     """
     folder = open_folder(data_root) if settings.source == "local" else None
     for name in settings.datasets:

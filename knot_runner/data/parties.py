@@ -31,10 +31,9 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
     Args:
         task: The image task. All of its test images become the server's test set.
-        partition: Settings of the partition that divides the clients' part of the training images.
-        shares: Fractions of the training images for the server and the transfer set, and fraction of each party's
-            images for validation. If ``shares.transfer`` is None, the transfer set is the other data set
-            ``task.transfer``.
+        partition: Settings that divide the clients' images among the clients.
+        shares: ``server`` and ``transfer`` are fractions of the training images. ``valid`` is the fraction of each
+            party's training images for validation. If ``transfer`` is None, ``task.transfer`` is the transfer set.
         seed: Seed of the random draws.
 
     Raises:
@@ -64,7 +63,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divide training examples into a part for the clients and a transfer set. Return the sorted row numbers of both.
+    """Divide training examples between the clients and the transfer set. Return the sorted row numbers of both parts.
 
     Args:
         labels: Class of each of N examples. The draw is stratified by class.
@@ -80,7 +79,7 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
 def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
     """Return three groups of images: for the server, for the transfer set, and for the clients.
 
-    If ``shares.transfer`` is None, the transfer set is the other data set ``task.transfer``.
+    If ``shares.transfer`` is None, ``task.transfer`` is the transfer set.
 
     Raises:
         UserError: There are too few images.
@@ -115,10 +114,10 @@ STUDENT = "student"
 
 
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
-    """Return a task whose parties are the student and all teachers, with the same training examples.
+    """Return a task whose parties are the student and all teachers. All parties have the same training examples.
 
-    Teachers see all labels of the training examples. The student sees a stratified fraction ``config.labeled`` of them;
-    its other labels are -1. Only the student has a test split.
+    Teachers see all labels. The student sees a stratified fraction ``config.labeled`` of the labels; the student's
+    other labels are -1. Only the student has a test split.
 
     All parties have the same validation split. For images, it is a stratified fraction ``config.valid`` of the training
     images. If ``config.valid`` is None, images have no validation split.

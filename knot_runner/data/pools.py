@@ -18,7 +18,7 @@ CALLED = {"user": ("data set", "data sets")}
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """The labeled texts of a task, without validation splits. Partition functions accept it like an ``ImageTask``."""
+    """The labeled texts of a task, without validation splits. Partition functions accept a pool or an ``ImageTask``."""
 
     name: str
     classes: list[str]
@@ -43,8 +43,8 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
     Args:
         task: The loaded text task.
         by: The kind of client (``partition.by``). For ``user``, each data set is a client. Other kinds are keys of
-            ``Examples.clients``, such as ``speaker`` and ``dialogue``. For ``dialogue``, the test texts belong to no
-            client, because a dialogue has either training or test texts.
+            ``Examples.clients``, such as ``speaker`` and ``dialogue``. For ``dialogue``, test texts belong to no
+            client.
     """
     train = pooled_split(task, "train")
     test = pooled_split(task, "test")

@@ -78,7 +78,7 @@ def read_table(
         expected: Number of records that the file must have; None for any number.
 
     Raises:
-        UserError: A column exists in no record, no row is left, or the number of records differs from ``expected``.
+        UserError: A column exists in no record, no record remains, or the number of records is not ``expected``.
     """
     unseen = {columns.text, *filter(None, (columns.pair, columns.label)), *where, *listed(columns.dialogue)}
     allowed = {}
@@ -117,7 +117,7 @@ def read_table(
 
 
 def listed(column: str | list[str] | None) -> list[str]:
-    """Return the setting ``column`` as a list of column names. Its value is one name, a list of names, or None."""
+    """Return a list of the column names in ``column``, which is one name, a list of names, or None."""
     if column is None:
         return []
     return column if isinstance(column, list) else [column]
@@ -165,7 +165,7 @@ def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str |
 
 
 def identity(value: object) -> str | None:
-    """Return the id of a dialogue or speaker as text, so that ids can be compared; None for a missing value.
+    """Return the id of a dialogue or speaker as comparable text; None for a missing value.
 
     Null, NaN and blanks are missing values. The text has the form of :func:`raw_label`.
     """
@@ -186,7 +186,7 @@ def _text(source: str, line: int, record: Mapping[str, object], column: str | No
 
 
 def raw_label(value: object) -> str:
-    """Return a label from a data file as text, in the form in which settings name labels.
+    """Return a label from a data file as text, in the form that settings use.
 
     Surrounding blanks are removed, and null becomes "None". The numbers 5 and 5.0 and the text "5.0" all become "5".
     """
@@ -197,9 +197,10 @@ def raw_label(value: object) -> str:
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Return the text of each row, followed by at most ``previous`` earlier texts of the same dialogue.
+    """Return the text of each row, followed by earlier texts of the same dialogue.
 
-    The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
+    At most ``previous`` earlier texts follow, newest first and separated by [SEP]. A row without a dialogue id has no
+    context.
     """
     texts = []
     earlier = deque[str](maxlen=previous)
@@ -219,9 +220,9 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
         tables: The tables.
         name: Name of the data set.
         data: Settings of the data set. ``data.labels`` maps labels in the files to labels of the task. Rows with a
-            label in ``data.drop`` are left out, but are still context of later rows.
+            label in ``data.drop`` are left out, but their texts are still context of later rows.
         labels: Labels of the task.
-        context: Largest number of earlier texts of the dialogue that are appended to each text.
+        context: Largest number of earlier texts that are appended to each text (:func:`with_context`).
 
     Raises:
         UserError: The label of a row is in neither ``data.labels`` nor ``data.drop``. The message names the file, line

@@ -82,7 +82,7 @@ class DataSet:
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
         """Return "present", "partly" or "absent" if all, some or none of the data set's files exist below ``root``.
 
-        The files in one list of ``instead`` can replace those in ``files``.
+        The files of any one list in ``instead`` can replace all ``files``.
         """
         if root is None:
             return "absent"
@@ -128,7 +128,7 @@ def task_names(known: dict[str, DataSet]) -> set[str]:
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
     """Return the data sets that ``names`` selects; all data sets if ``names`` is empty.
 
-    A name is that of a data set, or of a task. A task selects all data sets that it reads.
+    Each name is the name of a data set or a task. A task selects all data sets that it reads.
 
     Raises:
         UserError: A name is unknown.

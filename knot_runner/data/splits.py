@@ -28,8 +28,8 @@ def named_rng(name: str) -> np.random.Generator:
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Divide N rows at random into two parts. Return the sorted row numbers of both parts: (kept, taken).
 
-    The split is stratified by label in the same way as scikit-learn's ``train_test_split``, which the public KNOT code
-    uses. A row whose label occurs only once is kept. If :func:`can_stratify` is false, the split is not stratified.
+    Rows are drawn as by scikit-learn's ``train_test_split``, which the public KNOT code uses. If :func:`can_stratify`
+    is true, the draw is stratified by label, and a row whose label occurs only once is kept.
 
     Args:
         labels: Label of each row, int of shape [N].
@@ -54,7 +54,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 def can_stratify(labels: np.ndarray, share: float) -> bool:
     """Return whether a split by the fraction ``share`` can be stratified by ``labels``.
 
-    Both parts must have room for one row of every label that occurs at least twice.
+    Each part must have at least as many rows as there are labels that occur at least twice.
     """
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
@@ -78,8 +78,8 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return a random fraction ``share`` of N row numbers, sorted. The draw is stratified by ``labels``, shape [N].
 
-    The number of drawn rows is rounded up. Every label must have at least two rows. The drawn rows and the remaining
-    rows must both have room for every label. scikit-learn's ``train_test_split`` draws the same rows.
+    The number of drawn rows is rounded up. Every label must have at least two rows. The numbers of drawn rows and of
+    remaining rows must both be at least the number of labels. scikit-learn's ``train_test_split`` draws the same rows.
     """
     rng = np.random.RandomState(seed)
     known, counts = np.unique(labels, return_counts=True)
@@ -120,7 +120,7 @@ def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
 
 
 def limit(examples: Rows, most: int, seed: int) -> Rows:
-    """Return a random sample of at most ``most`` rows of ``examples``, stratified by label, in file order."""
+    """Return a random sample of at most ``most`` rows, stratified by label. Rows keep their order."""
     if len(examples) <= most:
         return examples
     _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
@@ -154,10 +154,9 @@ def complete_splits(
     """Return the splits of a data set: train, valid and test. A transfer set has no test split.
 
     A split ``pool`` is divided into train, valid and test in the proportions of ``split``. A split ``heldout`` is
-    halved into valid and test. The splits train, valid and test are kept as they are. If valid or test is missing, it
-    is drawn from train.
+    halved into valid and test. If valid or test is still missing, it is drawn from train.
 
-    Of the pool of a transfer set, the test part is discarded. By default, 70% of the pool become training texts, as in
+    For a transfer set, the test part of a pool is discarded. By default, 70% of the pool become training texts, as in
     KNOT's Table 1.
 
     Args:
@@ -220,8 +219,8 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """Return (train, test), where test is a random fraction ``share`` of ``images``.
 
-    The draw is stratified by label. If writers are known, the fraction is drawn from each writer's images instead.
-    Every writer with at least two images then has images in both splits.
+    If the writers are unknown, the draw is stratified by label. Otherwise, the fraction is drawn from each writer's
+    images. Every writer with at least two images then has images in both splits.
 
     Raises:
         UserError: There are too few images.
@@ -252,9 +251,9 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:
-    """Reduce the train images to at most ``most``, and the test images by the same factor. Return (train, test).
+    """Reduce the number of train images to at most ``most``, and the number of test images by the same factor.
 
-    Both are random samples, stratified by label (:func:`limit`).
+    The result (train, test) has random samples, stratified by label (:func:`limit`).
     """
     if len(train) <= most:
         return train, test

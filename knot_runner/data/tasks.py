@@ -23,11 +23,11 @@ class Examples:
     Attributes:
         texts: The N texts.
         pairs: N second sentences, for tasks on sentence pairs; otherwise None.
-        labels: The N label numbers, int64; -1 for a text without a label.
+        labels: Index of each text's label, int64 of shape [N]; -1 for a text without a label.
         clients: Dict from a kind of client, such as ``speaker``, to N items: the name of each text's client, or None.
-            It is not part of the digest.
-        users: Number of each text's client for one kind of client, int64 of shape [N]; -1 for a text without a client.
-            None if no text has a client.
+            The digest does not include this dict.
+        users: Index of each text's client, int64 of shape [N]; -1 for a text without a client. All clients are of one
+            kind. None if no text has a client.
     """
 
     texts: list[str]
@@ -73,7 +73,7 @@ def _rows_of(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 class Dataset:
     """The texts or images of one party.
 
-    ``splits`` contains train, valid and test. A transfer set has no test split and no labels.
+    ``splits`` has the keys train, valid and test; some may be missing. A transfer set has no test split and no labels.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class PartyTask:
-    """A task for parties: the labels, and the texts or images of each party.
+    """A task that is divided among parties: the labels, and the texts or images of each party.
 
     ``notes``: messages for the user, for example about missing data.
     """
@@ -147,7 +147,7 @@ class Images:
 
     @cached_property
     def digest(self) -> str:
-        """Return the sha256 (hex) of pixels, labels, writers and files, in order."""
+        """Return the sha256 (hex) of ``pixels``, ``labels``, ``users`` and ``files``, in order."""
         state = hashlib.sha256(f"{self.pixels.dtype} {self.pixels.shape}".encode())
         for array in (self.pixels, self.labels, self.users, self.files):
             state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
@@ -219,9 +219,9 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The train and test examples of each client, given as ascending int64 row numbers of the task.
+    """The row numbers of each client's train and test examples in the task.
 
-    Several clients may have the same example.
+    Row numbers are int64 and ascending. Several clients may have the same example.
     """
 
     names: list[str]

@@ -127,8 +127,8 @@ class Checkpoint:
             rows: The log rows since the last commit, as JSON values.
 
         Returns:
-            A dict from name to memory-mapped copy, for each tensor that this call wrote to a separate file. To save
-            memory, use these copies instead of the originals.
+            Memory-mapped copies, by name, of the tensors that this call wrote to separate files. To save memory, use
+            the copies instead of ``tensors``.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -165,7 +165,7 @@ class Checkpoint:
         return []
 
     def clear(self) -> None:
-        """Delete the commit: the commit record, the state files and the parts. The log is not deleted."""
+        """Delete the commit record and all files with tensors. The log is not deleted."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
@@ -212,8 +212,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    The result is false only if another version of the code wrote the commit and ``code`` is set (``--stale=rerun``).
-    If another version wrote it, ``note`` is called with a warning.
+    If the same version of the code wrote ``commit``, the result is true. For another version, ``note`` is called with
+    a warning, and the result is false if ``code`` is set (``--stale=rerun``).
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -262,10 +262,10 @@ class Commits:
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
-        """Return the last commit, with step -1 if no commit is usable, and the log up to this commit.
+        """Return the last commit and the log up to this commit. If no commit is usable, the commit has step -1.
 
-        A commit is deleted if the data have changed, or if ``usable(values, tensors)`` returns false. It is also
-        deleted if ``code`` is set and another version of the code wrote it.
+        A commit is deleted if the data have changed, or if ``usable(values, tensors)`` returns false. A commit of
+        another version of the code is also deleted if ``code`` is set.
         """
         commit = self._checkpoint.load()
         if commit.problem:
@@ -285,8 +285,8 @@ class Commits:
     def due(self) -> bool:
         """Return whether to save a commit now.
 
-        A commit is due if the time since the last commit exceeds :data:`MAX_UNCOMMITTED` seconds, or exceeds the time
-        for saving that commit divided by :data:`COMMIT_SHARE`.
+        A commit is due :data:`MAX_UNCOMMITTED` seconds after the last commit. It is due earlier if saving the last
+        commit took less than the fraction :data:`COMMIT_SHARE` of the time since that commit.
         """
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 

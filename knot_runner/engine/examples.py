@@ -28,7 +28,7 @@ BORDER = 4
 
 @dataclass(frozen=True)
 class ImageData:
-    """The images of all clients in one tensor, and their labels.
+    """The images and labels of all clients.
 
     Attributes:
         pixels: The N images, shape [N, C, H, W], as floating-point values or as uint8 values. The uint8 value 255
@@ -56,7 +56,7 @@ class ImageData:
         return (self.mean * unit)[:, None, None], (self.std * unit)[:, None, None]
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
-        """Return the images with the row numbers ``rows``. Models receive these images in ``dtype``."""
+        """Return the images with the row numbers ``rows``. ``dtype``: the dtype of the images that models receive."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
 
     def tensors(self) -> Tensors:
@@ -66,10 +66,10 @@ class ImageData:
 
 @dataclass(frozen=True)
 class TextData:
-    """The texts of all clients as token ids, and their labels.
+    """The texts and labels of all clients.
 
     Attributes:
-        texts: The token ids, which stay on the CPU. Each batch is moved to the training device.
+        texts: The token ids of the texts, which stay on the CPU. Each batch is moved to the training device.
         labels: The labels of the texts, int64, shape [N], on the training device.
     """
 
@@ -92,7 +92,7 @@ class TextData:
 def stored_data(tensors: Tensors) -> ClientData:
     """Return the data set that consists of ``tensors``.
 
-    The result is an :class:`ImageData` if there is a tensor ``pixels``, and a :class:`TextData` otherwise.
+    If ``tensors`` has the key "pixels", the result is an :class:`ImageData`, otherwise a :class:`TextData`.
     """
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
@@ -100,9 +100,9 @@ def stored_data(tensors: Tensors) -> ClientData:
 
 
 def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
-    """Return the tensors of a data set that contains only the examples with the row numbers ``rows``.
+    """Return the tensors of a smaller data set: the examples with the row numbers ``rows``.
 
-    ``tensors``: all tensors of the original data set, from :meth:`ImageData.tensors` or :meth:`TextData.tensors`.
+    ``tensors``: the tensors of the full data set, from :meth:`ImageData.tensors` or :meth:`TextData.tensors`.
     """
     labels = {"labels": tensors["labels"][rows]}
     if "pixels" in tensors:
@@ -138,7 +138,7 @@ def _packed(ids: Tensor, lengths: Tensor, second: Tensor) -> Encoded:
 class ImageExamples:
     """The n images of one client, or of one split of a data set, in a fixed order.
 
-    The attribute ``labels`` holds their labels, shape [n], on the training device.
+    The attribute ``labels`` holds the labels of the images, shape [n], on the training device.
     """
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
@@ -153,9 +153,9 @@ class ImageExamples:
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Yield the batches of one epoch over all examples, in random order.
+        """Yield the batches of one epoch over the examples in random order.
 
-        A batch is a pair: the positions of its examples, and the inputs of the network.
+        A batch is a pair: the positions of the batch's examples, and the inputs of the network.
 
         Args:
             size: The batch size.
@@ -172,13 +172,13 @@ class ImageExamples:
             yield positions, {"x": x}
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of at most ``size`` examples, in the stored order."""
+        """Yield all examples once, in their fixed order, in batches of at most ``size`` examples."""
         for positions in torch.arange(len(self)).split(size):
             yield positions, {"x": normalized(self.data, self.rows[positions], self.dtype)}
 
 
 class TextExamples:
-    """The texts of one client, with the interface of :class:`ImageExamples`. Each batch has texts of similar length."""
+    """The texts of one client. Methods are as in :class:`ImageExamples`. Each batch has texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts = data.texts
@@ -226,9 +226,9 @@ def sample_epoch(
         augment: The augmentation.
 
     Returns:
-        The pair (order, augmentation) for the n images of the epoch. The order holds the positions of the images, shape
-        [n]. Row i of the augmentation, shape [n, 3], is for the i-th image of the order. It holds the vertical and
-        horizontal offset of the crop in the padded image, and 1 if the crop is flipped, otherwise 0. If ``augment`` is
+        The pair (order, augmentation). The order has the positions of the n images of the epoch, shape [n]. The
+        augmentation, shape [n, 3], has one row for each position in the order. A row has the vertical offset of the
+        crop in the padded image, the horizontal offset, and 1 if the crop is flipped, otherwise 0. If ``augment`` is
         "none", the augmentation is None.
     """
     kept = count
@@ -285,14 +285,14 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Run the model in evaluation mode on all n examples; return the outputs in the stored order, shape [n, ...].
+    """Run the model in evaluation mode on n examples; return the outputs in the same order, shape [n, ...].
 
     Args:
         model: The model.
         examples: The examples.
         size: The batch size.
         call: Function to call on each batch instead of ``model``, such as a function that returns features.
-        report: Function that is called after each batch with the number of finished batches.
+        report: Function that receives the number of finished batches after each batch.
     """
     model.eval()
     places = []

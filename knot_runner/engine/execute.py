@@ -37,8 +37,8 @@ class Executor:
     threads each. Results do not depend on the number of workers. At the end of the ``with`` block, the worker processes
     are stopped.
 
-    If another process is already computing the result of a request, the executor handles this request last and waits
-    for the other process.
+    If a process outside this executor is already computing the result of a request, the executor handles this request
+    last and waits for that process.
     """
 
     def __init__(
@@ -69,8 +69,7 @@ class Executor:
 
     def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
         """Return the artifact of each request, in the order of ``requests``. Missing artifacts are computed."""
-        missing = missing_of(requests, self.resources.store)
-        self._compute(list(missing.values()))
+        self._compute(list(missing_of(requests, self.resources.store).values()))
         return [self.resources.store.get(*key_of(request)) for request in requests]
 
     def _compute(self, requests: list[StageRequest]) -> None:

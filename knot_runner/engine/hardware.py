@@ -63,9 +63,9 @@ def machine() -> str:
 
 
 def all_machines(records: Iterable[dict]) -> list[str]:
-    """Return the descriptions of all machines in ``records`` and of the current machine, each once (:func:`machine`).
+    """Return the descriptions of all machines in ``records`` and of the current machine, without duplicates.
 
-    A record lists its machines under the key ``machines``.
+    A record lists descriptions (:func:`machine`) under the key ``machines``.
     """
     return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 

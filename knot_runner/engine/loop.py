@@ -184,7 +184,7 @@ def key_of(request: StageRequest) -> StageKey:
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
-    """Return the requests that have no result in ``store``, as a dict from key to request in the original order."""
+    """Return the ``requests`` without a result in ``store``, in order, as a dict from key to request."""
     missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)

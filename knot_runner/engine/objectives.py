@@ -39,7 +39,7 @@ class ObjectiveInputs:
         start_logits: A function that returns the logits of the examples under the initial weights, shape [n, C].
         head: The last layer of the model in training, as a function from features [B, H] to logits [B, C]. None if the
             objective does not set ``reads_head``.
-        features: A function that returns the features of the examples under another model, shape [n, H]. Its argument
+        features: A function that returns the features of the examples under a given model, shape [n, H]. Its argument
             is the name of this model: a key of the request's ``models``, or "start" for the initial model. If the loss
             uses these features, ``make`` must return them among the rows.
     """
@@ -62,9 +62,8 @@ class CrossEntropy:
         temperature: The temperature T_i of every sample, unless ``hard_temperature`` is set.
         hard_temperature: If set, T_i is linear in the hardness of sample i (:func:`sample_temperatures`):
             ``temperature`` at hardness 0, and ``hard_temperature`` at hardness 1.
-        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i``, as a control experiment. The learning rate then
-            differs between samples, instead of the temperature. Without ``hard_temperature``, this option has no
-            effect.
+        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i``, as a control experiment. Samples then differ
+            in learning rate, not in temperature. Without ``hard_temperature``, this option has no effect.
     """
 
     temperature: float = 1.0
@@ -118,8 +117,8 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
     """Return the rows and the loss function of ``objective`` for the examples in ``inputs``.
 
     Raises:
-        UserError: The objective does not return a pair of a dict and a function. The returned loss function also raises
-            this error if the loss does not have one value per sample.
+        UserError: ``objective.make`` does not return a pair of a dict and a function. The returned loss function also
+            raises this error if its result does not have one value per sample.
     """
     rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:
@@ -152,11 +151,11 @@ def tempered(objective: Objective) -> CrossEntropy | None:
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the temperature of each example, shape [n], and the factor of each example's loss, shape [n].
 
-    ``logits``, shape [n, C], are computed with the initial weights. Hardness is 1 minus the predicted probability of
+    ``logits``: the logits under the initial weights, shape [n, C]. Hardness is 1 minus the predicted probability of
     the true label. The temperature T_i is linear in the hardness: ``temperature`` at hardness 0, ``hard_temperature``
     at hardness 1. The result is (T_i, 1), or (1, 1 / T_i) if ``per_sample_rate`` is true.
 
-    FLex&Chill discusses per-sample temperatures without defining hardness. This definition is ours.
+    FLex&Chill discusses per-sample temperatures without defining hardness. This definition of hardness is ours.
     """
     hardness = 1 - torch.softmax(logits, 1).gather(1, labels[:, None])[:, 0]
     values = options.temperature + (options.hard_temperature - options.temperature) * hardness

@@ -96,13 +96,13 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """Execute the request; return the artifact's tensors and a dict of facts.
+        """Execute the request; return the tensors of the result and a dict of facts.
 
-        The dict must include the duration ``seconds``.
+        The dict must contain the duration as ``seconds``.
 
         Args:
             resources: The store and the device (:class:`~knot_runner.engine.loop.Resources`).
-            work: The folder for commits.
+            work: The folder for saved states (commits).
             report: Function for progress messages, called with (finished steps, all steps, short text).
         """
 

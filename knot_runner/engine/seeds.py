@@ -36,8 +36,8 @@ def generator(seed: int, *names: object) -> torch.Generator:
 def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
     """Context manager that seeds torch's global random generators of the CPU and of ``device``.
 
-    The seed is ``keyed(seed, *names)``. After the ``with`` block, the CPU generator has its previous state again. The
-    generator of ``device`` keeps its new state. Use this function when building a module, because initial weights are
+    The seed is ``keyed(seed, *names)``. The end of the ``with`` block restores the state of the CPU generator, but
+    not the state of the generator of ``device``. Use this function when building a module, because initial weights are
     drawn from the global generators. Build modules on the CPU, so that initial weights do not depend on the device.
     """
     with torch.random.fork_rng(devices=[]):

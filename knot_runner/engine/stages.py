@@ -30,7 +30,7 @@ Report = Callable[[int, int, str], None]
 
 
 class Trainee:
-    """Base class of the trainings that :func:`train_epochs` executes.
+    """Base class of objects that :func:`train_epochs` trains.
 
     A subclass defines :meth:`epoch`. This method may change only ``module`` and ``optimizer``, because no other state
     is saved in commits.
@@ -40,7 +40,7 @@ class Trainee:
     optimizer: torch.optim.Optimizer
 
     def epoch(self, number: int) -> float:
-        """Train for one epoch and return the mean loss. ``number``: the number of the epoch, from 1."""
+        """Train for one epoch and return the mean loss. ``number``: the epoch, counted from 1."""
         raise NotImplementedError
 
     def score(self, epoch: int) -> float | None:
@@ -48,7 +48,7 @@ class Trainee:
         return None
 
     def weights(self) -> Tensors:
-        """Return a copy of the current weights. This copy is the result if the current epoch is selected."""
+        """Return a copy of the current weights. If the current epoch is selected, the copy is the training's result."""
         return copy_weights(self.module)
 
 
@@ -58,8 +58,8 @@ class StageTraining(Trainee):
     Attributes:
         names: Names that distinguish the random seeds of this training from those of other trainings of the run, such
             as the stage and the party.
-        by_examples: Whether each batch is weighted by its number of examples in the mean loss. If false, all batches
-            count equally.
+        by_examples: Whether the mean loss weights each batch by its number of examples. If false, all batches have
+            equal weights.
     """
 
     by_examples = True
@@ -84,7 +84,7 @@ class StageTraining(Trainee):
         raise NotImplementedError
 
     def epoch(self, number: int) -> float:
-        """Train for one pass over the examples and return the mean loss. ``number``: the number of the epoch, from 1.
+        """Train for one pass over the examples and return the mean loss. ``number``: the epoch, counted from 1.
 
         Raises:
             DivergedError: The mean loss is not finite.
@@ -118,7 +118,7 @@ def train_epochs(
     """Train for ``epochs`` epochs; return the weights of the selected epoch and a dict of facts about the training.
 
     Each epoch is committed in the folder ``work``. A repeated call resumes after the last committed epoch. The last
-    commit is not deleted.
+    commit remains in ``work``.
 
     Args:
         trainee: The training to execute.

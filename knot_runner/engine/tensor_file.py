@@ -46,7 +46,7 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """Return the content of a safetensors file with ``tensors``, as a list of byte buffers in the order of the file.
+    """Return the content of a safetensors file with ``tensors``, as a list of byte buffers in file order.
 
     The bytes are the same as those of ``safetensors.torch.save``. Do not change the tensors before the buffers are
     written, because a buffer may be a view of a tensor's memory.
@@ -137,7 +137,7 @@ class _Part:
 
 
 class StateParts:
-    """The parts in ``folder``. A part is a file of unchanged tensors. Several commits may refer to the same part."""
+    """The parts in ``folder``. A part is a file of tensors that several commits share without changes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -168,11 +168,11 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return one entry for each part: its file name, its digest, and the names of the tensors still in use."""
+        """Return one entry for each part: its file name, its digest, and the names of its tensors that are in use."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
-        """Return the memory-mapped tensors of all parts in ``record``, a result of :meth:`record`.
+        """Return the tensors that ``record`` lists, memory-mapped. ``record``: a result of :meth:`record`.
 
         Raises:
             DoesNotMatch: The file of a part is missing or does not have the recorded digest.
@@ -187,7 +187,7 @@ class StateParts:
         return tensors
 
     def tidy(self) -> None:
-        """Delete the files of parts to which the last commit does not refer."""
+        """Delete every part to which the last commit does not refer."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)

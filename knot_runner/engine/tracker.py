@@ -73,19 +73,19 @@ class Mirror(Protocol):
 
         Args:
             row: The row as a flat dict, in which the keys of nested dicts are joined by ``/``.
-            steps: For each key, the key of its counter, such as ``round`` (:func:`counting_keys`). Keys without a
-                counter are not included.
+            steps: For each key of ``row``, the key of its counter, such as ``round`` (:func:`counting_keys`). Keys
+                without a counter are not included.
         """
 
     def summarize(self, values: Facts) -> None:
-        """Copy ``values`` to the service: the numbers of the finished run and its ``status``."""
+        """Copy ``values``, the numbers and the ``status`` of the finished run, to the service."""
 
     def close(self, failed: bool) -> None:
         """End the mirror of the run. ``failed``: whether an error or a signal ended the run."""
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
-    """Return nested ``values`` as a flat dict whose keys are joined by ``joint``."""
+    """Return the nested dict ``values`` as a flat dict. Its keys are the nested keys joined by ``joint``."""
     joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"

@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log one ``row``. ``steps``: for each key, the counter over which it is plotted, such as the round."""
+        """Log one ``row``. ``steps``: for each key, the key of the x-axis of its plot, such as ``round``."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -83,16 +83,16 @@ class TensorBoardMirror:
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Write each number in ``row``. Its step is the value of its counter, whose key is in ``steps``.
+        """Write each number in ``row`` with a step: the value of the number's counter (see ``steps``).
 
-        Without a counter, the step is the number of earlier rows.
+        If a number has no counter, its step is the count of earlier rows.
         """
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """Write the config and the final numbers ``values``, so that TensorBoard can compare runs (HPARAMS)."""
+        """Write the config and the final numbers ``values``, so that TensorBoard's HPARAMS tab can compare runs."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}

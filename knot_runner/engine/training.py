@@ -41,15 +41,14 @@ def train(
     Args:
         settings: The phases of the training, the batch size and the augmentation.
         examples: The training examples.
-        losses: Function that returns the loss of a batch: a scalar, or one loss for each of m models that train
-            together, shape [m]. Each step minimizes the sum of the m losses. The returned mean loss is also a mean over
+        losses: Function that returns the loss of a batch, a scalar. If m models train together, it returns one loss per
+            model, shape [m]. Each step then minimizes the sum of these losses, and the mean loss is also a mean over
             the models.
-        optimizers: A dict from "all", "head" or "body" to the optimizer of these parameters (see :class:`Phase`).
-        order: Random generator for the order of the examples and the augmentation.
-        by_examples: Whether each batch is weighted by its number of examples in the mean loss. If false, all batches
-            count equally.
-        ends: Function that is called after each step with the number of steps so far. Training ends when this function
-            returns true.
+        optimizers: The optimizers. Each key names the parameters to train: "all", "head" or "body" (:class:`Phase`).
+        order: Random generator for the augmentation, and for the order of the examples.
+        by_examples: Whether the mean loss weights each batch by its number of examples. If false, all batches have
+            equal weights.
+        ends: Function of the number of steps so far. It is called after each step. Training ends when it returns true.
     """
     total = torch.zeros((), dtype=torch.float64, device=examples.labels.device)
     weights = 0
@@ -79,7 +78,7 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossRows) -> Tensor:
     """Return the mean of ``loss`` over the examples in ``batch``.
 
-    ``rows``: the rows of the objective, for all training examples.
+    ``rows``: the inputs of ``loss``, with one row per training example.
     """
     positions, inputs = batch
     logits = model(**inputs)
@@ -97,8 +96,8 @@ def make_optimizer(
     """Return an optimizer for parameters of ``module``, with the settings in ``recipe``.
 
     ``trains``: the parameters to train: "all", "head", or "body" (all except the head). ``head``: the prefix of the
-    names of the head's parameters. ``fused_sgd``: whether SGD may use torch's fused kernel. With momentum, this kernel
-    rounds differently.
+    names of the head's parameters. ``fused_sgd``: whether SGD uses torch's fused kernel. With momentum, results of
+    this kernel differ by rounding.
     """
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in module.named_parameters():
@@ -144,9 +143,9 @@ class LocalWork:
 
     Attributes:
         request: The client's request.
-        model: The client's model, which initially has the weights and buffers of the request. Its final state is the
-            result of the client.
-        layout: The positions of the model's parameters in flat vectors.
+        model: The client's model. It starts with the weights and buffers in ``request.start``. Its final state is the
+            client's result.
+        layout: The positions of the model's parameters in the flat vector of weights.
         examples: The client's training examples, without the held-out examples.
     """
 
@@ -167,9 +166,9 @@ class LocalWork:
         """Train for all epochs of the request, from the current weights; return the mean loss and the number of steps.
 
         Args:
-            module: A module to train instead of the client's model. It usually contains the client's model.
-            losses: Function that returns the scalar loss of a batch. It replaces the objective, the proximal term and
-                the control variate of the request. There is then no early stopping.
+            module: The module to train, by default the client's model. Another module usually contains this model.
+            losses: Function that returns the scalar loss of a batch. It replaces the objective, the proximal term, the
+                control variate and the early stopping of the request.
         """
         request = self.request
         recipe = self.request.recipe
@@ -195,7 +194,7 @@ class LocalWork:
     def objective(self) -> tuple[LossRows, SampleLoss]:
         """Return the rows and the loss function of the request's objective.
 
-        The objective's ``start_logits`` are computed with the current weights of ``model``.
+        Call it before training: the objective's ``start_logits`` are the logits of ``model`` at the time of the call.
         """
         engine = self._engine
         request = self.request
@@ -215,7 +214,7 @@ class LocalWork:
         return self._engine.features(self.request.model_of(name), self.request.rows)
 
     def batches(self) -> Iterator[InputBatch]:
-        """Yield the batches of all epochs of the request. They are the same as in training without a local program."""
+        """Yield the batches of all epochs of the request. Training without a local program uses the same batches."""
         recipe = self.request.recipe
         order = local.local_draws(self.request)
         for _ in range(sum(phase.epochs for phase in recipe.phases)):

@@ -86,7 +86,7 @@ class ClientWork:
         return self.requests[0].client
 
     @property
-    def begun(self) -> int:
+    def start_round(self) -> int:
         """Return the round in which the client received its model.
 
         With asynchronous aggregation, the message may arrive in a later round.
@@ -106,7 +106,7 @@ class Sent:
     Attributes:
         examples: The number of the client's training examples.
         facts: Values to log about the message, such as its norm.
-        model: The client's model, if the server computes this message from the model's outputs; otherwise None.
+        model: The client's model if this is a second message that the server computes itself; otherwise None.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -136,8 +136,8 @@ class Gathering:
         phase: 1 for the messages after local training, 2 for the second messages of an
             :class:`~knot_runner.methods.messages.Exchange`.
         sent: An iterable of the messages, in the order of the clients. It can be used only once.
-        empty: A function that returns a message with placeholder values, for the names and shapes of the parts. It also
-            works in rounds without messages.
+        empty: A function that returns a message with placeholder values, but with the names and shapes of the round's
+            messages. It can also be called in rounds without messages.
         aggregation: ``weighted`` to weight clients by their numbers of training examples, or ``uniform`` for equal
             weights.
         unweighted: Names of message parts that are always averaged with equal weights.
@@ -152,7 +152,7 @@ class Gathering:
 
 
 def nothing(*_: object) -> State:
-    """Return {}. Optional functions of a method default to this function."""
+    """Return {}. Some optional functions of a method default to this function."""
     return {}
 
 
@@ -176,29 +176,29 @@ class Method:
         fold_each: ``(config, state, federation, round, sent) -> (state, row)``: a server step that reads the individual
             messages ``sent``. It is called instead of ``fold``. With privacy, however, ``fold`` is called, because the
             server may read only the mean of the messages.
-        own: ``(config, state, federation, work) -> tensors``: the state entries that the client keeps after its
+        keep: ``(config, state, federation, work) -> tensors``: the state entries that the client keeps after its
             ``work``. ``work.sent`` is the client's message.
         observe: ``(works) -> row``: log entries about the clients' training.
         received: ``(config, state, federation, client) -> message``: the server's message to ``client``. By default,
             ``averaging.received``: the shared parameters.
-        unweighted: Names of message parts that are averaged with equal weights, for any ``method.aggregation``.
+        unweighted: Names of message parts that are always averaged with equal weights.
         one_model: Whether all clients use the same model. If true, this model is evaluated on all test examples. If
             false, each client's model is evaluated on the client's own test examples.
         exchange: ``(config) -> exchange``: the exchange of second messages; None if the method has none.
         settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. ``phase`` is 2 for second
-            messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and the following ones.
+            messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and all attributes below.
         reduce: ``(gathering) -> (mean, row)``: the mean of the messages. By default, ``averaging.mean_of``.
         facts: ``(rounds, rows) -> facts``: further entries of the run's result. ``rounds``: number of rounds;
             ``rows``: rows of the log.
         arriving: ``(config, state, federation, round) -> requests``: the requests whose results arrive in ``round``. By
             default, the requests of ``plan``.
-        begun: ``(state, work) -> state``: the state when the client's work began. With asynchronous aggregation, this
-            may be the state of an earlier round.
+        start_state: ``(state, work) -> state``: the state when the client's work began. With asynchronous aggregation,
+            this may be the state of an earlier round.
         pass_time: ``(config, before, after, federation, round) -> (state, row)``: updates the state at the end of the
             round. ``before`` and ``after`` are the states before and after the server step.
         is_finished: ``(config, state, federation, round) -> bool``: whether training ends in a round without requests.
-            By default, it does.
+            By default, training ends.
     """
 
     init: Callable[..., FederatedState]
@@ -207,7 +207,7 @@ class Method:
     fold: FoldFunction | None = None
     deployed: Callable[..., ClientModel] | None = None
     fold_each: FoldFunction | None = None
-    own: MessageFunction = nothing
+    keep: MessageFunction = nothing
     observe: Callable[..., RoundRow] = nothing
     received: MessageFunction | None = None
     unweighted: tuple[str, ...] = ()
@@ -218,7 +218,7 @@ class Method:
     reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
     facts: Callable[[int, list[State]], State] = nothing
     arriving: PlanFunction | None = None
-    begun: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
+    start_state: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
     pass_time: FoldFunction = lambda config, before, after, federation, round: (after, {})
     is_finished: Callable[..., bool] | None = None
 
@@ -227,8 +227,8 @@ class Method:
     ) -> ClientMessage:
         """Return the message of a client whose training did not change the model.
 
-        Its tensors have the names and shapes of the messages of ``round``. If the method has no requests for ``round``,
-        the result is {}.
+        The parts of this message have the same names and shapes as in every message of ``round``. If the method has no
+        requests for ``round``, the result is {}.
         """
         alone = federation.choosing([federation.numbers[0]])
         requests = self.plan(config, state, alone, round)
@@ -241,7 +241,7 @@ class Method:
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """The functions that the training loop calls in each round.
+    """The functions that the training loop calls to run a method.
 
     - ``init(config, federation) -> state``
     - ``plan(config, state, federation, round) -> requests``

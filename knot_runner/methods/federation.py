@@ -50,7 +50,8 @@ class ServerExamples:
 class Federation:
     """All clients or, if ``members`` is set, one cluster of clients that is trained separately.
 
-    ``clients`` always holds all clients. A client's number and random draws do not depend on the cluster.
+    ``clients`` always holds all clients. A client's number is its index in ``clients``. A client's random draws do not
+    depend on the cluster.
     """
 
     clients: tuple[Party, ...]
@@ -79,12 +80,12 @@ class Federation:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """Return the numbers of the clients that may take part in rounds, in ascending order."""
+        """Return the client numbers of the clients that may take part in rounds, in ascending order."""
         return range(len(self.clients)) if self.members is None else self.members
 
     @property
     def everyone(self) -> range:
-        """Return the numbers of all clients, including clients that do not take part in any round."""
+        """Return the client numbers of all clients, including clients that do not take part in any round."""
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
@@ -133,7 +134,7 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request to run the client's ``model`` on the examples of ``split`` with the row numbers ``rows``."""
+        """Return a request to run the client's ``model`` on the rows ``rows`` of the examples in ``split``."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property
@@ -151,22 +152,22 @@ class Federation:
 
     @property
     def rate(self) -> float:
-        """Return q, the mean fraction of clients that take part in a round."""
+        """Return the expected fraction q of clients that take part in a round."""
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return the number of ``participants`` as a fraction of all clients.
+        """Return the count ``participants`` as a fraction of the clients that may take part.
 
         With Poisson sampling, the result is always :attr:`rate`.
         """
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
-        """Return the numbers of the clients that take part in ``round``, in ascending order.
+        """Return the client numbers of the clients that take part in ``round``, in ascending order.
 
-        If ``chosen`` is set, these are the chosen clients. Otherwise, clients are drawn without replacement. With
-        Poisson sampling, each client is drawn independently with the probability :attr:`rate`, so the list may be
-        empty. Random draws are seeded by (seed, round).
+        If ``chosen`` is set, exactly the clients in ``chosen`` take part. Otherwise, clients are drawn with a generator
+        that is seeded by (seed, round). Fixed sampling draws without replacement. Poisson sampling draws each client
+        independently with the probability :attr:`rate`, so the list may be empty.
         """
         if self.chosen is not None:
             return sorted(self.chosen)
@@ -176,7 +177,7 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """Return the numbers of all clients in a random order that is seeded by (seed, round).
+        """Return :attr:`numbers` in a random order that is seeded by (seed, round).
 
         With fixed sampling, the first clients of this order take part in ``round``.
         """

@@ -34,7 +34,7 @@ def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -
     """Return an empty state.
 
     Raises:
-        UserError: The weighting is unknown, or the solver of the loss does not fit the labels.
+        UserError: The weighting is unknown, or the loss's solver does not support the coordinates of the classes.
     """
     if isinstance(config, KnotSettings):
         check_loss_and_weighting(config.loss, config.weighting, federation.label_points, "method")
@@ -87,9 +87,9 @@ def fold(
 
 
 def plan_teachers(config: Any, state: StageState, federation: PartyFederation) -> list[StageRequest]:
-    """Return requests that train every local model and the global model with cross-entropy (KNOT section 6).
+    """Return requests that train every local model and the global model (KNOT section 6).
 
-    Training uses the task's augmentation.
+    The loss is the cross-entropy. Training uses the task's augmentation.
     """
     requests: list[StageRequest] = [federation.supervised(client, "local") for client in federation.clients]
     return [*requests, federation.supervised(federation.server, "pretrain")]
@@ -112,7 +112,7 @@ def plan_soft_labels(config: KnotSettings, state: StageState, federation: PartyF
 def plan_biases(config: Any, state: StageState, federation: PartyFederation) -> list[StageRequest]:
     """Return requests for every teacher's inference on random examples (KNOT section 5.2 and App. D.1).
 
-    The outputs give the teacher's probability bias; see :func:`~knot_runner.methods.weighting.probability_bias`.
+    The outputs determine each teacher's probability bias; see :func:`~knot_runner.methods.weighting.probability_bias`.
     """
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]

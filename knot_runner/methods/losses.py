@@ -33,9 +33,9 @@ class Loss:
 
     Attributes:
         options: The class of the loss's options, a dataclass with a field ``name``.
-        function: ``(options, log_p, q, points) -> losses`` [B, K] for B examples and K teachers. ``log_p`` [B, 1, C]:
-            the student's log-probabilities of C classes; ``q`` [B, K, C]: the teachers' probabilities; ``points``
-            [C, d]: the coordinates of the classes.
+        function: ``(options, log_p, q, points) -> losses``. ``log_p`` [B, 1, C]: the student's log-probabilities;
+            ``q`` [B, K, C]: the teachers' probabilities; ``points`` [C, d]: the coordinates of the classes; ``losses``
+            [B, K]: the loss of each example and teacher.
     """
 
     options: type
@@ -101,7 +101,7 @@ LOSSES: Table[Loss] = Table(
 
 
 def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, where: str) -> None:
-    """Raise :class:`UserError` if the weighting is unknown, or if the solver of the loss does not fit the labels.
+    """Raise :class:`UserError` if the weighting is unknown, or if the loss's solver does not support ``points``.
 
     Args:
         loss: The settings of the loss.

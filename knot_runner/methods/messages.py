@@ -31,13 +31,13 @@ from knot_runner.util.errors import DivergedError
 
 @dataclass(frozen=True)
 class Answers:
-    """The second messages of a round: either the mean of the messages, or every message.
+    """The second messages of a round (see :class:`Exchange`): either the mean of the messages, or every message.
 
     Attributes:
         mean: The mean of the messages; {} if the method reads each message.
         each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: Each client's model by client number, if clients train on the messages; {} if the server trains.
+        students: If clients train on the messages, each client's model by client number; otherwise {}.
     """
 
     mean: ClientMessage
@@ -64,8 +64,8 @@ class Exchange:
             after this training. ``distilled`` holds the result of each request.
         reads: ``mean`` if ``plan`` and ``fold`` need the mean of the messages, ``each`` if they need every message, and
             ``either`` if they support both.
-        answered_by: ``clients`` if each client computes its second message and sends it. ``server`` if the server
-            computes all second messages with the clients' models, so clients do not send any.
+        answered_by: ``clients`` if each client computes and sends its second message; ``server`` if the server
+            computes all second messages with the clients' models.
     """
 
     ask: Callable[..., list[Inference]]
@@ -102,10 +102,10 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
     if config.patterns == ("*",) and config.batchnorm != "local":
         return method
 
-    def own(
+    def keep(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
-        kept = method.own(config, state, federation, work)
+        kept = method.keep(config, state, federation, work)
         trained = work.trained[0]
         if config.patterns != ("*",):
             kept = kept | {"unshared": trained.weights[~federation.layout.matching(config.patterns)]}
@@ -113,7 +113,7 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
             kept = kept | {"statistics": trained.buffers}
         return kept
 
-    return replace(method, own=own)
+    return replace(method, keep=keep)
 
 
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
@@ -211,8 +211,8 @@ def run_exchange(
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Return the second message of a client whose outputs are all 0.
 
-    Its tensors have the same names and shapes as those of all second messages of ``round``. In rounds without second
-    messages, the result is {}.
+    Every second message of ``round`` has tensors with the same names and shapes. In rounds without second messages, the
+    result is {}.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

@@ -47,7 +47,7 @@ def init(config: MutualSettings, federation: PartyFederation) -> StageState:
     """Return an empty state.
 
     Raises:
-        UserError: The loss does not fit the labels, or there is only one party.
+        UserError: The loss's solver does not support the coordinates of the classes, or there is only one party.
     """
     check_loss_and_weighting(config.loss, "A", federation.label_points, "method")
     if len(learners(config, federation)) < 2:
@@ -120,10 +120,10 @@ MUTUAL = StageMethod(init, plan, fold)
 class TrainParties(OwnTraining):
     """A request to train several parties together.
 
-    An epoch is one pass over the ``transfer`` set. Each optimizer step trains all parties. The loss of a party is the
-    sum of two terms:
+    An epoch is one pass over the ``transfer`` set. A party's own examples are repeated as often as needed. Each
+    optimizer step trains all parties. The loss of a party is the sum of two terms:
 
-    - the cross-entropy on a batch of the party's own examples, which are repeated as often as needed
+    - the cross-entropy on a batch of the party's own examples
     - ``weight`` times the mean loss between the party's outputs and the other parties' outputs on a batch of the
       transfer set
 
@@ -169,10 +169,10 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return, for each party, the mean loss between the party's outputs and those of the other parties.
+    """Return, for each party, the mean loss between the party's outputs and the other parties' outputs.
 
-    Each result is a scalar, averaged over the batch and the other parties. With KL, it is the mutual term of Zhang et
-    al. 2018.
+    Each result is a scalar: the mean over the batch and the other parties. With KL, the result is the mutual term of
+    Zhang et al. 2018.
 
     Args:
         loss: The settings of the loss.

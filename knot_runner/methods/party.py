@@ -65,7 +65,7 @@ class StoredParty:
         network: The party's network.
         size: The number of the party's training examples.
         trained: The party's weights, if they are in the store before the run; otherwise None.
-        originals: If the party reads transformed images, the same images without the transformation, by split.
+        originals: The party's images before a transformation, by split; {} if the images are not transformed.
     """
 
     name: str

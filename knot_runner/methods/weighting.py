@@ -91,8 +91,8 @@ def needs_bias(weighting: str) -> bool:
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
     """Return random images without labels, with the shape of the images in ``public``.
 
-    ``bias.images`` is their number. With ``bias.noise=uniform``, each image is uniform noise. Otherwise, it is a
-    randomly drawn image of ``public`` with permuted pixels. The permutation is the same in all channels.
+    ``bias.images`` is the number of random images. With ``bias.noise=uniform``, each image is uniform noise. Otherwise,
+    each image is drawn from ``public``, and its pixels are permuted. The permutation is the same in all channels.
     """
     draw = numpy_generator(seed, "random images", bias.noise)
     count = bias.images

@@ -31,7 +31,7 @@ class Autoencoder(nn.Module):
     Attributes:
         encoder: Maps normalized images of shape [B, C, H, W] to codes of shape [B, code].
         decoder: Maps codes to images of shape [B, C, H, W].
-        code: The number of values of a code.
+        code: The number of values in a code.
     """
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:

@@ -54,8 +54,8 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 class Cnn(nn.Module):
     """A convolutional network (McMahan et al. 2017), or a multilayer perceptron if there are no convolutions.
 
-    Each convolution is followed by ReLU and 2x2 max-pooling. After the convolutions come hidden dense layers with ReLU,
-    and then the head. For example, FEMNIST-DNN is a multilayer perceptron with the layer sizes 784-512-256-128-62.
+    Each convolution is followed by ReLU and 2x2 max-pooling. Hidden dense layers with ReLU follow the convolutions.
+    The head is the last layer. For example, FEMNIST-DNN is a multilayer perceptron of sizes 784-512-256-128-62.
     """
 
     def __init__(self, spec: CnnSettings | MlpSettings, shape: Shape, classes: int) -> None:
@@ -284,9 +284,9 @@ class _InvertedResidual(nn.Module):
 class Mobilenet(nn.Module):
     """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, but without dropout before the head.
 
-    The normalization is BatchNorm or GroupNorm. With ``width: 1`` and ``last: 1280``, the network has 3,504,872
-    parameters for 1,000 classes, with either normalization. The strides do not depend on the image size and are the
-    same as in the paper.
+    The normalization is BatchNorm or GroupNorm. Both give the same number of parameters. For example, the settings
+    ``width: 1`` and ``last: 1280`` give 3,504,872 parameters for 1,000 classes. The strides are the same as in the
+    paper for every image size.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: Shape, classes: int) -> None:

@@ -28,7 +28,7 @@ def initialize_convolutions(model: nn.Module) -> None:
 
 
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
-    """Return the normalization layer for ``channels`` channels that the setting ``model.norm`` selects."""
+    """Return the normalization layer that the setting ``model.norm`` selects, for ``channels`` channels."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)
     return BatchNorm(channels)
@@ -40,8 +40,8 @@ class BatchNorm(nn.Module):
     The input has shape [B, C, H, W]. ``mask``, shape [B], is 1 for a sample and 0 for padding. If ``mask`` is None,
     there is no padding.
 
-    A batch with a single value per channel, such as one 1x1 image, is normalized by the running statistics, also in
-    training mode. PyTorch raises an error for such a batch.
+    In training mode, ``nn.BatchNorm2d`` raises an error for a batch with a single value per channel, such as one 1x1
+    image. This class normalizes such a batch by the running statistics.
     """
 
     running_mean: Tensor

@@ -51,7 +51,7 @@ class Network:
 
     @property
     def head(self) -> str:
-        """Return the prefix of the names of the head's parameters, such as ``head.``. The head is the last layer."""
+        """Return the prefix of the head's parameter names, such as ``head.``. The head is the last layer."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
@@ -136,7 +136,7 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
     """Check that ``model`` maps images of ``shape`` (channels, height, width) to one logit for each class.
 
     Raises:
-        UserError: The model fails on such images, or returns something else.
+        UserError: The model fails on such images, or does not return one logit for each class.
     """
     try:
         with torch.no_grad():

@@ -35,7 +35,7 @@ class Encoder:
     Attributes:
         source: The folder, or the name of the repository on the Hugging Face hub.
         tensors: The tensors of the encoder by name.
-        unused: The names of the tensors in the weight files that are not used, because they belong to a head.
+        unused: The names of the unused tensors in the weight files. These tensors belong to a head.
     """
 
     source: str
@@ -51,7 +51,7 @@ def local_path(name: str, data_root: Path | None) -> Path:
 def weight_files(folder: Path) -> list[Path]:
     """Return the weight files in ``folder``. A large model may be stored in several files.
 
-    If there is a file ``model.safetensors``, the result is only this file; otherwise, it is all safetensors files.
+    If there is a file ``model.safetensors``, return only this file. Otherwise, return all safetensors files.
 
     Raises:
         UserError: The folder contains no weight files or no config.json.
@@ -67,7 +67,7 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
     """Read the pretrained encoder that ``spec.weights`` selects, copy it into ``model.bert``, and return it.
 
     Raises:
-        UserError: The encoder cannot be read or does not fit the model, or a value is not finite.
+        UserError: The encoder cannot be read, does not fit the model, or has a value that is not finite.
     """
     bert: Any = model.bert
     encoder = read_encoder(spec, bert.config, data_root)
@@ -78,11 +78,11 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None) -> Encoder:
     """Return the pretrained encoder that ``spec.weights`` selects, from the hub or a local folder.
 
-    ``config``: the configuration of the model that the encoder must fit. ``data_root``: the base folder of a relative
-    path.
+    ``config``: the configuration of the model that the encoder must fit. ``data_root``: the base folder if
+    ``spec.weights`` is a relative path.
 
     Raises:
-        UserError: The encoder cannot be read or does not fit the model, or a value is not finite.
+        UserError: The encoder cannot be read, does not fit the model, or has a value that is not finite.
     """
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging

@@ -69,9 +69,9 @@ class _Point:
 
 
 def tap_names(network: Network) -> list[str]:
-    """Return the named taps of the network in forward order, from ``block1`` or ``layer1`` to ``features``.
+    """Return the names of the network's taps in forward order, such as ``block1``, ``block2``, ``features``.
 
-    Taps whose names are module paths are not included.
+    Module paths are also valid names, but are not included.
     """
     return list(_named_points(network))
 
@@ -92,7 +92,7 @@ def default_taps(
     The pairs depend on ``kind``:
 
     - "none": no pairs.
-    - "features": the taps ``features`` of the two networks.
+    - "features": the tap ``features`` of each network.
     - "middle": the middle ``block`` tap of each network, as for the hint of FitNets. If the number of these taps is
       even, the last tap of the first half is used.
     - "last": the last ``block`` tap of each network.
@@ -101,8 +101,8 @@ def default_taps(
 
     If one of the networks has no ``block`` taps, the pairs are:
 
-    - "middle": the middle ``layer`` tap of each network. For a network without ``layer`` taps, the tap ``features``.
-    - "last": the taps ``features`` of the two networks.
+    - "middle": the middle ``layer`` tap of each network; ``features`` if the network has no ``layer`` taps.
+    - "last": the tap ``features`` of each network.
     - "maps": no pairs.
     """
     if kind == "none":
@@ -127,7 +127,7 @@ def check_taps(network: Network, names: Sequence[str], key: str) -> None:
     """Check that all ``names`` are taps of the network.
 
     Raises:
-        UserError: A name is not a tap. The message names the setting given by ``key``.
+        UserError: A name is not a tap. The error message contains the setting ``key``.
     """
     with torch.device("meta"):
         model = build_network(network)
@@ -143,7 +143,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
     Raises:
         UserError: A tap is unknown. The returned function also raises this error if the value of a tap is not a tensor.
-            The message names the setting given by ``key``.
+            The error message contains the setting ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}

@@ -54,7 +54,7 @@ class Encoded:
         return self.offsets.diff()
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the texts with the row numbers ``rows`` as a batch, padded to the length L of its longest text.
+        """Return a batch of the texts with the row numbers ``rows``, padded to the batch's largest length L.
 
         The batch has these tensors of shape [B, L]:
 
@@ -71,7 +71,7 @@ class Encoded:
         return {"ids": ids, "mask": mask, "types": types.long()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by the names under which they are stored."""
+        """Return a dict from name to tensor."""
         return dict(vars(self))
 
 
@@ -81,11 +81,11 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
     Args:
         source: One of the following:
 
-            - a folder or a hub repository, which is read by ``transformers.AutoTokenizer``
-            - a file ``tokenizer.json``
-            - a file with one word piece per line, which becomes the vocabulary of BERT's uncased tokenizer. If the file
-              is a ``vocab.txt`` in a folder with ``tokenizer.json`` or ``tokenizer_config.json``, this folder is read
-              instead.
+            - a hub repository or a folder with ``tokenizer_config.json``; ``transformers.AutoTokenizer`` reads both
+            - a file ``tokenizer.json``, or a folder with ``tokenizer.json`` or ``vocab.txt``
+            - a file with one word piece per line. These pieces become the vocabulary of BERT's uncased tokenizer. If
+              the file is a ``vocab.txt`` in a folder with ``tokenizer.json`` or ``tokenizer_config.json``, this folder
+              is read instead.
         revision: The commit of the hub repository; None for a local file or folder.
 
     Raises:
@@ -146,11 +146,11 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 
 
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """Learn a WordPiece vocabulary of at most ``size`` pieces from ``texts``. The result is the same in every process.
+    """Learn a WordPiece vocabulary of at most ``size`` pieces from ``texts``. The result is deterministic.
 
-    The vocabulary has three parts: the special tokens, then all single characters of the texts and of ASCII, and then
-    longer pieces, most frequent first. Because all single characters are included, none of them becomes [UNK]. A piece
-    that does not begin a word has the prefix ``##``.
+    The vocabulary has three parts in this order: special tokens, all single characters of the texts and of ASCII, and
+    longer pieces. The longer pieces are sorted by frequency, most frequent first. A piece that does not begin a word
+    has the prefix ``##``.
 
     The longer pieces are learned by the BPE trainer of the package ``tokenizers``.
     """
@@ -226,16 +226,14 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     """Return ``texts`` as token ids. ``pairs``: the second sentence of each text; None without second sentences.
 
     Raises:
-        UserError: More than the fraction ``MAX_UNKNOWN`` of the tokens is [UNK]. The vocabulary then does not fit the
-            texts.
+        UserError: The fraction of [UNK] tokens is larger than ``MAX_UNKNOWN``.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
     tokens = []
     offsets = [0]
     second = []
     for encoding in tokenizer.encode_batch(inputs):
-        types = encoding.type_ids
-        second.append([*types, 1].index(1))  # the length without a second sentence
+        second.append([*encoding.type_ids, 1].index(1))  # the length without a second sentence
         tokens += encoding.ids
         offsets.append(len(tokens))
     ids = torch.tensor(tokens, dtype=torch.int32)
@@ -253,8 +251,8 @@ def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> li
     Args:
         lengths: The number of tokens of each text.
         size: The batch size.
-        generator: Random generator for the order of the batches and their composition. If it is None, all texts are
-            sorted by length, longest first.
+        generator: Random generator for the composition and the order of the batches; None to sort all texts by length,
+            longest first.
     """
     if generator is None:
         return list(torch.argsort(lengths, descending=True, stable=True).split(size))

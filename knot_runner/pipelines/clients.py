@@ -62,14 +62,13 @@ class Setup:
         if not isinstance(self.data, TextData):
             return 0
         rows = [self.federation.clients[client].train for client in self.federation.numbers]
-        lengths = self.data.texts.lengths[torch.cat(rows)]
-        return math.ceil(lengths.double().mean())
+        return math.ceil(self.data.texts.lengths[torch.cat(rows)].double().mean())
 
     @cached_property
     def example_flops(self) -> ExampleFlops | None:
         """Return the FLOPs that the first client architecture needs for one example; None if unknown.
 
-        For texts, the example has the mean length.
+        For texts, this is an example of mean length.
         """
         return example_flops(self.networks[0], self.example_tokens)
 
@@ -113,7 +112,7 @@ class FederatedContext:
         return len(self.setup.task.classes)
 
     def deployed(self, state: FederatedState, client: int) -> ClientModel:
-        """Return the model that the client uses in ``state``."""
+        """Return the model that ``client`` deploys, given the method's ``state``."""
         return self.method.deployed(self.config, state, self.federation, client)
 
 
@@ -216,8 +215,8 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     """Partition the examples over clients.
 
     Returns:
-        The partition, and the rows of the training examples that ``partition.transfer`` holds out as the transfer set.
-        Without this setting, there are no such rows.
+        The partition, and the row numbers of the training examples that ``partition.transfer`` holds out. Without this
+        setting, the second array is empty.
 
     Raises:
         UserError: The partition is not possible.
@@ -261,7 +260,7 @@ def resident(task: ImageTask) -> list[ImageData]:
 
 
 def client_counts(setup: Setup) -> Facts:
-    """Return facts about the clients: training examples per class, number of test examples, and groups."""
+    """Return facts about each client: name, count of training examples per class, count of test examples, and group."""
     counts = setup.counts.parties.values()
     return {
         "clients": setup.partition.names,
@@ -273,7 +272,7 @@ def client_counts(setup: Setup) -> Facts:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Check the number of each client's training examples; return notes for the user.
+    """Check how many training examples each client has; return notes for the user.
 
     Raises:
         UserError: A client has no training examples, or less than one batch if the settings require a full batch.

@@ -95,9 +95,9 @@ def labeled(
 
     Args:
         context: The run.
-        otdd: Settings of the points and of the subset.
+        otdd: Settings that define the points and the size of the subset.
         task: The examples of all clients.
-        rows: The rows of ``task.train`` that each client holds.
+        rows: For each client, the row numbers of its examples in ``task.train``.
         seed: The run's seed.
 
     Raises:

@@ -49,9 +49,9 @@ LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
 
 def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
-    """Return ``settings`` unchanged, so that type checkers know its class ``kind``.
+    """Return ``settings``, typed as an instance of ``kind`` for type checkers.
 
-    The caller must know that ``settings`` has this class.
+    ``settings`` must be an instance of ``kind``.
     """
     assert isinstance(settings, kind)
     return settings
@@ -116,7 +116,7 @@ class RunRecord:
         show: Function that shows one line to the user.
         facts: Fields of the result.
         notes: The lines that were shown.
-        seconds: A dict from a part of the run to its duration.
+        seconds: A dict from the name of a part of the run to the duration of the part.
     """
 
     show: Note
@@ -136,7 +136,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The input of a pipeline: a run's settings, folder, callbacks for progress and notes, and services."""
+    """The input of a pipeline: the settings and folder of a run, callbacks, and functions that read the data."""
 
     settings: Settings
     method: Any
@@ -201,7 +201,7 @@ class RunContext:
 
     @property
     def store(self) -> Store:
-        """Return the artifact store below ``paths.output_dir``. All runs with this folder use the same store."""
+        """Return the artifact store. All runs with the same ``paths.output_dir`` share the store."""
         from knot_runner.engine.store import Store  # only runs with shared stages need this module
 
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
@@ -209,7 +209,7 @@ class RunContext:
     def describe(self, inputs: RunInputs) -> Facts:
         """Return the facts that every result contains, including the result of a diverged run.
 
-        The entry ``device`` is the CPU. A pipeline that uses another device changes this entry.
+        The entry ``device`` is "cpu". A pipeline that uses another device replaces this entry.
         """
         task = inputs.task
         settings = self.settings

@@ -96,8 +96,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
 def _train(run: FederatedContext, start: FederatedState, record: RunRecord) -> TrainingResult:
     """Run the rounds, with all clients or per cluster, and personalization; return the result."""
     context = run.context
-    data = run.setup.task.digest
-    commits = context.commits(data)
+    commits = context.commits(run.setup.task.digest)
     advance = partial(_advance, run)
 
     def train() -> tuple[FederatedState, list[LogRow]]:

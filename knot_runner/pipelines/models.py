@@ -39,10 +39,11 @@ OWN_MODELS_FILE = "own_models.safetensors"
 class KeptModels:
     """The models to write into the run's folder.
 
-    ``models`` maps the name of a model to its network and a list of parts. A part is a prefix of tensor names. The
-    tensor of parameter ``p`` has the name prefix + ``p``. If several parts have this tensor, the last of them is used.
+    ``models`` maps the name of a model to its network and a list of parts. A part is a prefix of tensor names: the
+    tensor of parameter ``p`` has the name prefix + ``p``. If such a tensor exists for several prefixes in the list, the
+    last of these prefixes is used.
 
-    ``tensors`` holds the tensors that are not in ``model.safetensors``.
+    ``tensors`` holds the models' tensors that are not in ``model.safetensors``, by name.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -52,14 +53,14 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write all files that are needed to predict with the models in ``kept``, except ``model.safetensors``.
+    """Write the files for prediction with the models in ``kept``. The file ``model.safetensors`` is not written.
 
     Args:
         context: The run.
         kept: The models to write.
         classes: Names of the classes.
         texts: The text task, for the tokenizer; None for images.
-        images: For image tasks, ``mean`` and ``std`` of each channel, and the ``view`` that the model reads.
+        images: For image tasks, ``mean`` and ``std`` of each channel, and optionally the ``view`` of the images.
     """
     settings = context.settings
     folder = context.folder
@@ -90,7 +91,7 @@ def write_models(
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
     """Return a model's parameters and buffers by name. In ``tensors``, their names have one of the prefixes ``parts``.
 
-    If several prefixes have a tensor with the same name, the last prefix is used.
+    If a name has tensors for several prefixes, the tensor with the last of these prefixes is returned.
     """
     joined: Tensors = {}
     for part in parts:
@@ -105,7 +106,7 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
-    """Return facts about each client architecture, as the entry ``models`` of a result; {} for a single architecture.
+    """Return facts about each client architecture, as the entry ``models`` of a result; {} if there is only one.
 
     The facts are the number of clients, the number of parameters, and the accuracy in the last evaluated round. Each
     client's model is tested on the client's own test examples. ``accuracy`` is the mean over examples, and

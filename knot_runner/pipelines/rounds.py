@@ -34,7 +34,7 @@ def run_rounds(
         start: Function that returns the state before the first round.
         log: Function that receives the log row of each round.
         usable: Function that returns whether the run can resume from a committed state.
-        timed: Whether to add the seconds of the round to each log row.
+        timed: Whether each log row records the duration of its round.
 
     Raises:
         DivergedError: A loss or weight is not finite.

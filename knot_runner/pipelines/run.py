@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def complete_run(context: RunContext) -> RunResult:
-    """Run one job with exclusive use of the run's folder; see :func:`run_locked`.
+    """Lock the run's folder, and run the job; see :func:`run_locked`.
 
-    If another process uses the folder, wait until that process has finished.
+    If another process has the lock, wait until that process has finished. A finished run needs no lock.
     """
     finished = read_result(context.folder)
     if finished is not None:  # read without a lock, which a read-only disk does not allow
@@ -43,7 +43,7 @@ def complete_run(context: RunContext) -> RunResult:
 def run_locked(context: RunContext) -> RunResult:
     """Run one job while holding the lock of its folder; return the result.
 
-    A finished run is returned at once. An unfinished run resumes from its last commit.
+    The result of a finished run is returned at once. An unfinished run resumes from its last commit.
 
     Raises:
         UserError: The settings, the data or the hardware do not fit.
@@ -64,10 +64,10 @@ def run_locked(context: RunContext) -> RunResult:
 
 
 def finished_result(context: RunContext) -> RunResult | None:
-    """Return the run's result if it is finished, otherwise None.
+    """Return the result of a finished run; None if the run is not finished.
 
     Raises:
-        UserError: The data in ``paths.data_dir`` have changed since the run, and ``--stale=keep`` is not set.
+        UserError: The data in ``paths.data_dir`` or the run's files have changed, and ``--stale=keep`` is not set.
     """
     result = read_result(context.folder)
     changes = []

@@ -37,9 +37,9 @@ class TestPredictions:
     """Predictions of the deployed models.
 
     Attributes:
-        logits, labels: Logits [M, C] and labels [M] of the M test examples, without the examples of unseen clients.
+        logits, labels: Logits [M, C] and labels [M] of M test examples. Examples of unseen clients are left out.
         clients: The accuracy of each client's model on the client's test examples; None without test examples.
-        unseen: Like ``clients``, for the unseen clients. They take part in no round.
+        unseen: The same accuracies for unseen clients, which take part in no round.
     """
 
     logits: Tensor
@@ -85,7 +85,7 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
 
 
 def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
-    """Return the predictions on each client's test examples. Only the first ``seen`` clients take part in rounds."""
+    """Return the predictions, given each client's logits and labels. Clients after the first ``seen`` are unseen."""
     accuracies: Accuracies = []
     for client_logits, client_labels in zip(logits, labels, strict=True):
         hits = (client_logits.argmax(1) == client_labels).double()
@@ -136,7 +136,7 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
 
 
 def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
-    """Return two means of the accuracy over clients: ``weighted`` by numbers of test examples, and ``unweighted``."""
+    """Return two means of the clients' accuracies: ``weighted`` by the test set ``sizes``, and ``unweighted``."""
     shown = []
     correct = 0.0
     examples = 0
@@ -166,8 +166,8 @@ def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list
 def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | None:
     """Return every metric on the pooled validation examples of all clients.
 
-    Each client's deployed model predicts the client's own examples. The result is {} if logits are not finite, and None
-    without validation examples.
+    Each client's deployed model predicts the client's own examples. The result is {} if a logit is not finite. Without
+    validation examples, the result is None.
     """
     federation = run.federation
     requests = []
@@ -185,7 +185,7 @@ def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | No
 
 
 def evaluation_temperature(config: Any, round: int) -> float:
-    """Return the temperature T in the given round for the metric ``tempered_loss``, the test loss of logits / T."""
+    """Return the temperature T of the given round. The metric ``tempered_loss`` is the test loss of logits / T."""
     if config.lr_control:
         return 1.0
     return scheduled(config.temperature, config.schedule, round)
@@ -230,7 +230,8 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
     """Return fields of the result, computed from the log ``rows`` of all rounds.
 
-    These are the metrics of the last evaluated round, the best accuracy, and the first round that reaches ``target``.
+    The fields include the metrics of the last evaluated round, the best accuracy, and the first round with at least
+    the accuracy ``target``.
 
     Raises:
         UserError: No round was evaluated.

@@ -35,7 +35,7 @@ from knot_runner.util.errors import UserError
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     """Return ``task`` with a transfer set: the image data set that the setting ``transfer`` selects.
 
-    If the method does not distill, return ``task`` with a further note: the data set is not used.
+    If the method does not distill, return ``task`` with a note that the data set is not used.
 
     Raises:
         UserError: The images cannot be used.
@@ -59,11 +59,11 @@ def server_examples(
 ) -> tuple[ClientData, ServerExamples]:
     """Add the server's unlabeled examples to the training examples ``data``.
 
-    If the transfer set was held out from ``data``, only its labels are removed. Other examples of the server are
+    A transfer set that was held out from ``data`` stays in place, but loses its labels. The server's other examples are
     appended. The server's model is evaluated on all examples of ``test``.
 
     Returns:
-        All training examples, and the rows of the server's examples among them.
+        All training examples, and the row numbers of the server's examples.
 
     Raises:
         UserError: The transfer set has no examples for distillation.

@@ -138,7 +138,7 @@ MAX_REASONS = 4
 
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
-    """Return the reasons why the finished run in ``folder`` is stale, one line each; [] if it is not.
+    """Return the reasons why the finished run in ``folder`` is stale, one line each; [] if the run is not stale.
 
     A run is stale if its code, data, settings or files have changed. The argument ``now`` caches the state of data
     files for all runs of one command.
@@ -191,7 +191,7 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
     Args:
         result: Result of the run.
-        data: The folder ``paths.data_dir``. If it is None, the list is empty.
+        data: The folder ``paths.data_dir``. If ``data`` is None, the returned list is empty.
         now: Cache of the state of data files for all runs of one command.
     """
     if data is None:
@@ -208,17 +208,17 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """Comparison of finished runs with the current data files, for one command.
+    """The current data files, with which one command compares finished runs.
 
-    ``data`` is the folder ``paths.data_dir``. If it is None, data files are not compared. If a file changes after its
-    first check, the change is not noticed.
+    ``data`` is the folder ``paths.data_dir``. If ``data`` is None, data files are not compared. If a data file changes
+    after its first check, the change is not noticed.
     """
 
     data: str | None
     now: Now = field(default_factory=Now)
 
     def changes(self, folder: Path, result: RunResult) -> list[str]:
-        """Return the reasons why the run in ``folder`` does not count as finished (:func:`blocking`)."""
+        """Return the reasons why the run in ``folder`` does not count as finished; see :func:`blocking`."""
         return blocking(data_changes(result, self.data, self.now) + _file_changes(folder, result))
 
 
@@ -247,7 +247,7 @@ def set_aside(folder: Path) -> Path:
     """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
 
     ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the smallest free
-    positive number n. Call this while holding the run's lock.
+    positive number n. The caller must hold the run's lock.
 
     Raises:
         UserError: The folder cannot be moved.
@@ -262,9 +262,9 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return the lines of a warning that stale runs are shown unchanged; [] if ``kept`` is empty.
+    """Return the lines of a warning that the results of stale runs are shown; [] if ``kept`` is empty.
 
-    ``kept`` holds, for each stale run, the list of reasons why it is stale.
+    ``kept`` holds one list per stale run: the reasons why the run is stale.
     """
     if not kept:
         return []

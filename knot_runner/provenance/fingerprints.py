@@ -33,10 +33,10 @@ class Opened:
         mtime_ns: Modification time in ns since 1970; for a folder, the time of its newest file.
         sha256: Hex digest of the content; for a folder, of the names and digests of the files. None if the file was
             missing.
-        pattern: For a folder, the pattern of the names of the files.
+        pattern: For a folder, the pattern that the names of its files match.
         listing: For a folder, hex digest of the names and metadata of the files.
-        inode, ctime_ns: Inode number and change time of a file. Both are 0 if they are not reliable enough to
-            show that the file is unchanged.
+        inode, ctime_ns: Inode number and change time of a file. Both are 0 for a folder, for a missing file, and
+            for a file that changed less than :data:`TICK` ns before reading.
     """
 
     path: str
@@ -55,7 +55,7 @@ def absent(short: str) -> Opened:
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """Read the file ``path`` and return its fingerprint, in which ``short`` is recorded as the path.
+    """Return the fingerprint of the file ``path``. The attribute ``path`` of the fingerprint is ``short``.
 
     Raises:
         UserError: The file cannot be read.
@@ -102,7 +102,7 @@ def members(folder: Path, pattern: str) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether ``name`` is a hidden file, or a file that desktops create, such as ``Thumbs.db``."""
+    """Return whether a file with this name is hidden, or is created by file managers, such as ``Thumbs.db``."""
     return name.startswith(".") or name in ("Thumbs.db", "desktop.ini")
 
 
@@ -125,9 +125,9 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 
 
 class Now:
-    """Cache of the current state of data files, for one command.
+    """Cached comparisons of data files with their fingerprints.
 
-    Each file is checked only once. If a file changes after this check, the change is not noticed.
+    Create one object per command. The object compares each fingerprint only once, so it may miss later changes.
     """
 
     def __init__(self) -> None:
@@ -135,9 +135,9 @@ class Now:
         self._content = functools.cache(_content)
 
     def change(self, root: Path, was: Opened) -> str | None:
-        """Return how a file below the data folder ``root`` differs from its fingerprint ``was``; None if it does not.
+        """Return how a file has changed since its fingerprint ``was``; None if the file is unchanged.
 
-        The text is ``changed``, ``no longer exists``, ``is new`` or ``cannot be read``.
+        ``root`` is the data folder. The text is ``changed``, ``no longer exists``, ``is new`` or ``cannot be read``.
         """
         return self._compared(root / was.path, was)
 

@@ -25,7 +25,7 @@ MOST_WRONG = 5
 def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
     """Return the confusion matrix of a run over all its test sets.
 
-    The frame has one row per true class and one column per predicted class. Entries are numbers of examples. The frame
+    The frame has one row per true class and one column per predicted class. Entries are counts of examples. The frame
     is empty if ``run`` stores no class predictions.
     """
     import pandas as pd
@@ -40,8 +40,8 @@ def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
     """Return the confusion matrix of a run as fractions, with one row per pair of a true and a predicted class.
 
     The columns ``true`` and ``predicted`` are class names. The column ``confusion`` is the fraction of the true class's
-    examples that the model assigns to the predicted class; 0 for a true class without examples. The frame is empty if
-    ``run`` stores no class predictions.
+    examples that the model assigns to the predicted class. If the true class has no examples, the fraction is 0. The
+    frame is empty if ``run`` stores no class predictions.
     """
     counts = confusion_counts(run)
     if counts.empty:

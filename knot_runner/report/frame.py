@@ -48,13 +48,13 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below a folder, as several pandas frames.
 
-    All frames are indexed by the number of the run.
+    In all frames, the rows of a run have the same index.
 
     Attributes:
         out: The folder that contains the run folders.
         runs: One row per run, as returned by :func:`run_rows`.
         settings: One row per run and one column per setting, named by dotted key. Values are text in the form of
-            :func:`written`. A setting that a run lacks is NaN. Further columns are ``run_id``, ``status`` and ``data``.
+            :func:`written`. Missing settings are NaN. Further columns are ``run_id``, ``status`` and ``data``.
         counted: Like ``settings``, but only with the settings that can change a result.
         metrics: One row for each number in the result of each finished run. The column ``metric`` is the dotted key in
             the result, such as ``metrics.accuracy.ALL``. The column ``value`` is the number, or NaN for null.
@@ -82,8 +82,8 @@ class RunSet:
     def having(self, wanted: Config) -> RunSet:
         """Return the runs that have all settings in ``wanted``.
 
-        ``wanted`` maps the dotted key of a setting to its value or to a list of accepted values. A setting that a run
-        lacks counts as null.
+        ``wanted`` maps the dotted key of a setting to its value or to a list of accepted values. Missing settings are
+        treated as null.
         """
         fitting = self.runs.run.notna()
         for key, value in wanted.items():
@@ -92,9 +92,9 @@ class RunSet:
         return self.only(fitting)
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """Return the same runs, and assign each run to a row of a table.
+        """Return a copy that assigns each run to a row of a table.
 
-        The frame ``runs`` of the result has a further column ``row``, the number of the table row. Runs with equal
+        The frame ``runs`` of the copy has a further column ``row``, the index of the table row. Runs with equal
         values of the settings ``keys`` are in the same row, see :func:`row_numbers`.
         """
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
@@ -111,14 +111,14 @@ class RunSet:
     def differing(self) -> pd.DataFrame:
         """Return a frame of the settings in which the runs differ, with one column per setting.
 
-        Settings that cannot change any result are left out. For a run that does not use a setting, the configured value
-        is compared.
+        Settings that cannot change any result are left out. If a run does not use a setting, the frame
+        contains the configured value.
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
 
     def values(self, metric: str) -> pd.Series:
-        """Return a series, indexed by run, with the value of ``metric`` for each finished run.
+        """Return the value of ``metric`` for each finished run, as a series indexed by run.
 
         ``metric`` is a dotted key of the result. Runs without a value are left out.
         """
@@ -137,17 +137,17 @@ class RunSet:
           numeric if all values are numbers. Otherwise, the values are text as in config.yaml. The value is missing if a
           run lacks the setting.
         - ``metric``: the dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
-        - ``value``: the number, float64. Fractions are between 0 and 1, and times are in seconds. Nulls are left out.
+        - ``value``: the number, float64. Fractions are between 0 and 1. Times are in seconds. Null values are left out.
 
         Args:
-            per: What a row describes:
+            per: What the number in a row describes:
 
-                - "run": a number in result.json.
-                - "round": a number of one round in rounds.jsonl, such as ``accuracy``. There is a further column
+                - "run": a run. The number is from result.json.
+                - "round": a round. The number is from rounds.jsonl, such as ``accuracy``. There is a further column
                   ``round``.
-                - "client": an accuracy of one client in one round. There are further columns ``round`` and ``client``.
-                  The metrics ``before`` and ``after`` are the accuracies before and after the client's training. The
-                  metric ``accuracy`` is the accuracy at the end of the round.
+                - "client": a client in a round. The number is an accuracy. There are further columns ``round`` and
+                  ``client``. The metrics ``before`` and ``after`` are the accuracies before and after the client's
+                  training. The metric ``accuracy`` is the accuracy at the end of the round.
 
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.
@@ -193,8 +193,8 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
     """Return the runs of :func:`read_runs` that pass all ``filters``.
 
-    The filter ``plugins=[FILE]`` loads plug-ins instead of filtering. Other plug-ins that the run folders name are
-    never loaded. The ``lines`` of the result mention these plug-ins, and filter values that no run has.
+    The filter ``plugins=[FILE]`` loads plug-ins instead of filtering. Other plug-ins of the runs are never loaded.
+    The attribute ``lines`` of the result names these plug-ins. It also lists values in ``filters`` that no run has.
 
     Raises:
         UserError: A filter is invalid, a plug-in cannot be loaded, or no run is left.
@@ -216,11 +216,11 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
 def read_runs(out: Path, data: str | None = None) -> RunSet:
     """Return all runs in the folders ``<task>/<method>/<run id>/`` below ``out``.
 
-    Folders that cannot be read are left out. The ``lines`` of the result list them.
+    Folders that cannot be read are left out. The attribute ``lines`` of the result names these folders.
 
     Args:
         out: The folder that contains the run folders.
-        data: The folder of the current data. Results from other data are not used. None disables this check.
+        data: The folder of the current data. Results from other data are not used. None allows any data.
 
     Raises:
         UserError: ``out`` is missing or contains no run.
@@ -244,7 +244,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
 
 
 def run_set(out: Path, runs: Sequence[Run]) -> RunSet:
-    """Return the pandas frames of ``runs``. The run folders are below ``out``."""
+    """Return ``runs`` as a :class:`RunSet`. The run folders are below ``out``."""
     import pandas as pd
 
     counted = []

@@ -28,12 +28,12 @@ def printed_tables() -> list[str]:
 
 @dataclass(frozen=True)
 class PaperCase:
-    """A case in a paper's table: the runs on one data set, possibly with a certain model.
+    """A case in a paper's table: the runs with certain settings, usually a data set and a model.
 
     Attributes:
         settings: The settings that identify the runs of the case.
-        classes: The number of classes in the paper.
-        images: The number of training images in the paper.
+        classes: The number of classes that the paper states.
+        images: The number of training images that the paper states.
     """
 
     settings: Config
@@ -43,20 +43,20 @@ class PaperCase:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A printed table of a paper. The ``kind`` determines which of the other attributes are set.
+    """A printed table of a paper. The ``kind`` determines which of the following attributes are set.
 
     Attributes:
         task: The task of the table.
-        columns: The names of the columns, usually data sets.
-        global_set: The column with the global model's data set.
-        metrics: The numbers in the columns, by metric and then by method.
+        columns: The columns, usually the names of data sets.
+        global_set: The data set of the global model.
+        metrics: A dict from metric to method to the numbers in the columns.
         cases: The cases in the table.
-        values: The numbers in the rows of each case.
+        values: The numbers of each case.
         algorithms: A dict from method to the paper's name of the method.
-        uplift: The mean gains from clustering.
+        uplift: The mean gains from clustering, by data set.
         datasets: The data sets of each task.
         accuracy_rounds, loss_rounds: The rounds for which the paper prints accuracy and loss.
-        shares: The bias of each task's teachers, as one fraction per label.
+        shares: A dict from task to teacher to the teacher's bias, as one fraction per label.
     """
 
     paper: str

@@ -41,14 +41,14 @@ PROBE = "probe.json"
 
 @dataclass(frozen=True)
 class Job:
-    """A run that a preset requests, finished or not.
+    """A finished or unfinished run that a preset requests.
 
     Attributes:
-        method: The name of the method. For a preset with arms (named sets of overrides), the name of the arm.
+        method: The name of the method, or the name of the arm if the preset has arms (named sets of overrides).
         label: The settings that distinguish the run from other runs of the same method, such as
             "task.labels.support=onehot"; "" if there are none.
         config: All settings of the run.
-        data: The current data. A result from other data is not used. None disables this check.
+        data: The current data. A result from other data is not used. If ``data`` is None, no data are checked.
     """
 
     run_id: str
@@ -61,7 +61,7 @@ class Job:
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
     def setting(self, key: str) -> Any:
-        """Return the value of a setting; None if the job does not have it. ``key`` is the dotted key of the setting."""
+        """Return the value of the setting with the dotted key ``key``; None if the job does not have this setting."""
         return lookup(self.config, key)
 
     def has(self, wanted: Config) -> bool:
@@ -81,7 +81,7 @@ class Run(Job):
 
     Attributes:
         status: The status of the result, such as "done", "diverged" or "missing".
-        problem: The reason why the result is missing or not used, as text.
+        problem: A text that states why the run does not count as finished; "" for a finished run.
         result: The result of a run that is done or diverged; otherwise None.
         command: The command that runs the job, for messages.
     """
@@ -99,7 +99,7 @@ class Run(Job):
         return self.status
 
     def metric(self, metric: str, dataset: str) -> float | None:
-        """Return a metric of the trained model; None if the run has no such value.
+        """Return the value of a metric for the trained model; None if the run has no such value.
 
         Most metrics are fractions. The semantic distance ``sd`` is a distance between labels.
 
@@ -132,14 +132,14 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
 
 
 def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ()) -> list[Run]:
-    """Return the jobs as runs with their results, in the order of ``jobs``.
+    """Return a run for each of ``jobs``, in the same order. Each run contains its result.
 
-    If a result cannot be used, no error is raised, and the attribute ``problem`` of the run states the reason.
+    If a result cannot be used, no error is raised. Instead, the attribute ``problem`` of the run states the reason.
 
     Args:
         jobs: The jobs whose results are read.
         command: The command that runs the jobs, for messages.
-        files: Names of files that are also checked in each run folder, see :func:`with_files`.
+        files: Names of further files to check in each run folder, see :func:`with_files`.
     """
     runs = []
     for job in jobs:
@@ -151,9 +151,9 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Return the runs of ``jobs`` like :func:`load_runs`, but require at least one finished run.
+    """Return the runs of :func:`load_runs`, and check that at least one run is finished.
 
-    The files ``names`` in each run folder are also checked.
+    ``names`` are the names of further files to check in each run folder.
 
     Raises:
         UserError: No run is finished.
@@ -167,8 +167,8 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Check the files ``names`` in the folder of a run, and return the run.
 
-    If a finished run has a missing or damaged file, the returned run has the status "damaged". Files that runs of this
-    kind do not save are not checked.
+    If a file of a finished run is missing or damaged, the returned run has the status "damaged". A file that the run
+    never saved is not checked.
     """
     try:
         for name in names:
@@ -219,14 +219,14 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 
 
 def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the stored predictions of a run, as a dict by name of test set.
+    """Return the stored predictions of a run, as a dict from the name of a test set to two arrays.
 
-    Each value is a pair of arrays for N examples and C classes: the predicted probabilities of shape [N, C], float32,
-    and the true labels of shape [N], int64. With ``side="before"``, the predictions are those of the global model
-    before distillation.
+    For N examples and C classes, the first array contains the predicted probabilities (float32, shape [N, C]). The
+    second array contains the true labels (int64, shape [N]). If ``side`` is "before", the predictions are those of
+    the global model before distillation.
 
     Raises:
-        UserError: The file is missing or damaged.
+        UserError: The file of predictions is missing or damaged.
     """
     stored = arrays(run, PREDICTIONS)
     prefix = "before/" if side == "before" else ""
@@ -240,9 +240,9 @@ def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarr
 
 
 def rounds(run: Run) -> list[LogRow]:
-    """Return the rows of ``rounds.jsonl`` of a federated run, one per round. Rounds are counted from 1.
+    """Return the rows of the file ``rounds.jsonl`` of a federated run, one row per round.
 
-    The row of a round without evaluation has no accuracy.
+    A row has no accuracy if the model was not evaluated in this round.
 
     Raises:
         UserError: The file is missing, truncated or damaged.
@@ -270,10 +270,10 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
 
 
 def kept_file(run: Run, name: str) -> bytes:
-    """Return the content of a file in the folder of a finished run. ``name`` is the name of the file.
+    """Return the content of the file ``name`` in the folder of a finished run.
 
     Raises:
-        UserError: The file is missing or damaged, or runs of this kind do not save it.
+        UserError: The file is missing or damaged, or the run never saved this file.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings do not save {name}", run.folder)
@@ -285,7 +285,7 @@ def kept_file(run: Run, name: str) -> bytes:
 
 
 def arrays(run: Run, name: str) -> dict[str, np.ndarray]:
-    """Return the arrays in a safetensors file of a run, as a dict by key. ``name`` is the name of the file.
+    """Return the arrays in the safetensors file ``name`` of a run, as a dict from key to array.
 
     Raises:
         UserError: The file is missing or damaged.

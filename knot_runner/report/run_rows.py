@@ -24,7 +24,7 @@ IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
     """Return a frame with one row per run, in the order of ``runs``.
 
-    The columns are those in :data:`IDENTITY`, ``label`` and ``run``. The column ``run`` contains the :class:`Run`.
+    The columns are ``label``, ``run`` and those in :data:`IDENTITY`. The column ``run`` contains the :class:`Run`.
     """
     import pandas as pd
 
@@ -61,13 +61,13 @@ def ranks(names: Iterable[Any]) -> dict[Any, int]:
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
-    """Return the cases of a preset: groups of runs, such as all runs on one data set.
+    """Return the cases of a preset. A case is a group of runs, such as all runs on one data set.
 
-    The result is a dict from the name of a case to the settings that identify its runs.
+    The result is a dict from the name of a case to the settings that identify the runs of the case.
 
     Args:
         options: The preset's section ``report:``. The key ``cases`` defines the cases.
-        table: The paper's table, or None. If ``options`` has no ``cases``, the cases are those of this table.
+        table: The paper's table, or None. If ``options`` has no ``cases``, the cases of this table are returned.
 
     Raises:
         UserError: A case is not a mapping of settings.
@@ -81,9 +81,9 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Return the name of the first case whose settings the job has.
+    """Return the name of the first case that matches the settings of a job.
 
-    If there is no such case, return a text with the job's task and model.
+    If no case matches, return a text with the job's task and model.
     """
     for name, settings in cases.items():
         if job.has(settings):
@@ -132,19 +132,19 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 
 def measured_line(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a footnote that describes which models the finished ``runs`` evaluate. Yield nothing if this is unknown."""
+    """Yield a footnote on the kinds of models that the finished ``runs`` evaluate; nothing if no kind is known."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     if words:
         yield f"Measured: {'; '.join(words)}."
 
 
 def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
-    """Return the finished runs whose result has a value at a dotted key.
+    """Return the runs whose result has a value at a dotted key.
 
     Args:
         runs: The finished runs.
         key: The dotted key.
-        otherwise: The description of the value in the error message.
+        otherwise: The end of the error message, after "none of the runs has".
 
     Raises:
         UserError: No run has such a value.
@@ -158,7 +158,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
     """Return nested ``values`` as a flat dict from dotted key to value.
 
-    An empty mapping counts as a value. Each key begins with the text ``above``.
+    An empty mapping counts as a value. ``above`` is a text that is put before each key.
     """
     by_key: dict[str, Any] = {}
     for key, value in values.items():
@@ -170,9 +170,9 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
 
 
 def others(jobs: Iterable[Job], shown: Iterable[str]) -> Iterator[str]:
-    """Yield for each job the values of the settings in which the jobs differ: ``method.mu=0.1, model.name=cnn``.
+    """Yield a text for each job, such as ``method.mu=0.1, model.name=cnn``.
 
-    Settings in ``shown`` are left out.
+    The text lists the settings in which the jobs differ, except the settings in ``shown``.
     """
     import pandas as pd
 

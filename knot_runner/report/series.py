@@ -16,22 +16,21 @@ def estimates(
 ) -> pd.DataFrame:
     """Return means over seeds and their 95% t intervals.
 
-    A series is a group of runs with the same label, such as the runs of one curve. Each series has a mean at each
-    position on the x axis.
+    A series is a group of runs, such as the runs of one curve. Each series has a mean at each position on the x axis.
 
     Args:
-        points: One row per value. The columns are those in ``names``, the column named by ``place``, ``seed`` and
-            ``value``. Values of a series with the same seed and position are averaged.
-        names: The columns whose values identify a series.
+        points: A frame with one row per value. Its columns are ``seed``, ``value``, those in ``names``, and the column
+            with the position. Values with the same series, seed and position are averaged.
+        names: The names of the columns whose values identify a series.
         place: The name of the column with the position on the x axis.
         everywhere: Whether to drop a position that has fewer seeds than another position of the same series.
 
     Returns:
         A frame with one row per series and position, sorted by position within each series. Its columns are those in
-        ``names``, the column named by ``place``, and:
+        ``names``, the column with the position, and:
 
         - ``value``: the mean
-        - ``low``, ``high``: the ends of the interval, both equal to the mean for one seed
+        - ``low``, ``high``: the ends of the interval; for one seed, both ends equal the mean
         - ``n``: the number of seeds
     """
     import pandas as pd

@@ -77,7 +77,7 @@ class SplitSizes:
 
 @dataclass
 class TermFacts:
-    """The weight of a loss term, and the size of the term at the beginning of training.
+    """The weight of a loss term, and the ratio of the term to the cross-entropy at the beginning of training.
 
     ``ratio`` is the weighted term divided by the cross-entropy.
     """
@@ -98,7 +98,7 @@ class ClassNames:
 
 
 def check_scores(key: str, scores: Scores) -> None:
-    """Check that the value of every known metric in ``scores`` is in the metric's range.
+    """Check that every value of a known metric in ``scores`` is in the range of this metric.
 
     ``key`` is the dotted key of ``scores`` in the result, for the error message.
     """
@@ -132,7 +132,7 @@ class CostFacts:
             reaches the target.
         formula: Text that describes how FLOPs are counted.
         example_flops: FLOPs of the forward pass of one example. This is F in ``formula``.
-        example_tokens: Mean number of tokens of a text. ``example_flops`` is for a text of this length.
+        example_tokens: Mean number of tokens per text. ``example_flops`` is for a text of this length.
         stages: A dict from the name of each stage of a distillation to the FLOPs of this stage.
         personal_flops: FLOPs of personalization after the last round. They are included in ``client_flops``.
     """
@@ -245,14 +245,14 @@ def diverged_result(facts: dict[str, Any]) -> DivergedResult:
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
-    """Return the total number of bytes that the server and the clients sent, from the log ``rows`` of rounds."""
+    """Return how many bytes the server and the clients sent in the rounds of the log ``rows``."""
     return sum(row[key] for row in rows for key in BYTES)
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Return a dict from cost key, such as ``bytes_up``, to the sum of this cost over the log ``rows``.
+    """Return a dict from the key of each cost, such as ``bytes_up``, to the sum of this cost over the log ``rows``.
 
-    The sum is None if the cost is unknown in at least one row.
+    A sum is None if the cost is unknown in at least one row.
     """
     costs: dict[str, int | None] = dict.fromkeys((*BYTES, *FLOPS))
     for key in costs:
@@ -284,9 +284,9 @@ def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, 
 
 
 def result_of(content: dict[str, Any]) -> RunResult:
-    """Return the result object for ``content``, the plain data of a ``result.json``.
+    """Return the result object for the parsed ``content`` of a ``result.json``.
 
-    If the kind of run belongs to a plug-in that is not loaded, the object has only the fields of :class:`RunResult`.
+    If the plug-in of this kind of run is not loaded, the object has only the fields of :class:`RunResult`.
 
     Raises:
         UserError: A key or value is wrong.

@@ -15,15 +15,15 @@ class PersonalMeasures:
     """Metrics of the clients' models on their own test examples (ID) and on other clients' test examples (OOD).
 
     Attributes:
-        id_accuracy, id_loss: ID accuracy and loss, averaged over all clients.
+        id_accuracy, id_loss: ID accuracy and loss, averaged over the clients.
         ood_accuracy, ood_loss: OOD accuracy and loss, averaged over the other clients and then over the models.
         ood_weighted: Like ``ood_accuracy``, but each of the other clients is weighted by its number of test examples.
         all_accuracy: Accuracy on every client's test examples, averaged over the clients and then over the models.
         worst_decile: Mean ID accuracy of the 10% of clients with the lowest ID accuracy.
-        clients_hurt: Fraction of clients whose model makes at least two more errors than a reference model on the
-            client's test examples. The reference is the client's model before personalization. Without personalization,
-            it is the global model.
-        unseen_accuracy: ID accuracy of clients that took part in no round.
+        clients_hurt: Fraction of clients whose model makes at least two more ID errors than a reference model. The
+            reference model is the client's model before personalization. Without personalization, the reference model
+            is the global model.
+        unseen_accuracy: ID accuracy of clients that took part in no round. The other metrics exclude these clients.
     """
 
     id_accuracy: Share
@@ -47,7 +47,7 @@ class SimilarityFacts:
         least, mean: Minimum and mean similarity over pairs of different clients.
         kept: Number of positive aggregation weights of a client, averaged over clients.
         sums: Sum of a client's aggregation weights, averaged over clients.
-        leaves: Names of the data that each client sends.
+        leaves: Kinds of data that each client sends.
     """
 
     least: Amount
@@ -64,13 +64,13 @@ class TransferFacts:
     Attributes:
         own: Mean weight of a client's own update.
         others: Mean weight of another client's update.
-        negative: Fraction of the weights of other clients' updates that are negative.
+        negative: Fraction of negative weights among the weights of other clients' updates.
         within: Mean weight of the update of another client in the same group.
         across: Mean weight of the update of a client in a different group.
-        auc: Area under the ROC curve if the weights are used to predict whether two clients are in the same group.
-        step: Number of gradient-descent steps after which the deployed matrix was taken.
+        auc: Area under the ROC curve of the weights, as predictors of whether two clients are in the same group.
+        step: Number of gradient-descent steps that led to the deployed matrix.
         scale: Largest eigenvalue of the Gram matrix of the clients' updates.
-        leaves: Names of the data that each client sends.
+        leaves: Kinds of data that each client sends.
     """
 
     own: float
@@ -92,7 +92,7 @@ class PersonalPoint(PersonalMeasures):
         step: The number of steps of personalization so far.
         epochs: The number of epochs after the last round.
         sgd_steps: The number of optimizer steps after the last round, averaged over clients.
-        alpha: The weight of the trained model in the interpolation with the model after the last round.
+        alpha: The weight of the trained model if it is mixed with the model after the last round; otherwise 1.
         phase: Whether the models were trained by clients, or combined from several models.
         valid_accuracy: The accuracy on held-out examples, averaged over clients.
     """
@@ -109,8 +109,8 @@ class PersonalPoint(PersonalMeasures):
 class Barrier:
     """Loss barrier between a client's model after the last round and the same client's fine-tuned model.
 
-    On the segment between the two models, the loss is compared with the linear interpolation of the losses at both
-    ends. The barrier is the largest excess of the loss over this interpolation.
+    The loss of each model on the segment between the two models is compared with the linear interpolation of the losses
+    at both ends. The barrier is the largest excess of the loss over this interpolation.
 
     Attributes:
         barrier: The barrier of the loss on the client's own test examples.
@@ -124,19 +124,19 @@ class Barrier:
 
 @dataclass(kw_only=True)
 class PersonalizationFacts:
-    """Results of personalization after the last round.
+    """Results of personalization, which follows the last round.
 
     Attributes:
         start: Metrics of the models after the last round.
         points: The evaluated points, such as the checkpoints of fine-tuning.
         chosen: The index of the deployed point in ``points``.
-        id_at_matched_ood: A dict from an allowed drop of OOD accuracy, in percentage points, to the best ID accuracy
-            among the points with at most this drop.
+        id_at_matched_ood: A dict from an allowed drop of OOD accuracy, in percentage points, to an ID accuracy. This is
+            the best ID accuracy among ``start`` and the points with at most this drop.
         gain_at_matched_ood: The best ID accuracy for an allowed drop of 1 percentage point, minus the ID accuracy of
             ``start``.
         area: The hypervolume of the points in the plane of OOD and ID accuracy. The reference point has the OOD
             accuracy of guessing and the ID accuracy of ``start``.
-        barrier: The largest ``barrier`` of a client in ``landscape``.
+        barrier: The largest ``barrier`` in ``landscape``.
     """
 
     kind: str
@@ -174,7 +174,7 @@ class ClusterFacts:
     Attributes:
         graph: The kind of similarity graph from which the clusters are computed.
         sizes: The number of clients in each cluster.
-        labels: The cluster of each client.
+        labels: The index of each client's cluster.
         eigenvalues: The eigenvalues of the graph Laplacian.
         ari: The adjusted Rand index between the clusters and the partition's groups; None without groups.
     """
@@ -229,8 +229,9 @@ class FleetFacts:
         dropped: Number of times that a client dropped out of a round.
         late: Number of times that a client missed the deadline of a round.
         partial: Number of arrived updates from clients that completed only some of their epochs.
-        empty: Number of rounds without any update.
-        staleness: Number of rounds between the start and the arrival of an update, averaged over updates.
+        empty: Number of rounds in which no update arrived.
+        staleness: Number of rounds from a client's receipt of the model to the arrival of the client's update, averaged
+            over updates.
     """
 
     clock: Amount
@@ -247,11 +248,11 @@ class PrivacyFacts:
     """The guarantee of (epsilon, delta)-differential privacy after ``rounds`` rounds.
 
     Attributes:
-        epsilon: Epsilon for the given ``delta``; None for an infinite epsilon.
+        epsilon: Epsilon for the given ``delta``; None if epsilon is infinite.
         neighbors: The neighboring relation for which epsilon is computed.
         rate: The probability that a client takes part in a round.
         accountant: The library that computed epsilon; None without noise.
-        clipped: The fraction of updates that were clipped. If clients send only logits, an update is a client's logits.
+        clipped: The fraction of updates that were clipped. If clients send only logits, the logits are the update.
         median_norm: The median norm of the updates before clipping.
         clip_logits: The clipping bound B for logits, if clients send logits. The norm of n rows of logits is at most
             ``B * sqrt(n)``.

@@ -21,7 +21,7 @@ from knot_runner.results import (
 
 @dataclass
 class KeptEpoch:
-    """The epoch whose weights were kept, and whether it is the best or the last epoch."""
+    """The epoch whose weights were kept, and whether this epoch is the best or the last one."""
 
     epoch: Amount
     select: Literal["best", "last"]
@@ -29,7 +29,7 @@ class KeptEpoch:
 
 @dataclass
 class BoundFacts:
-    """Losses of the student on the transfer set, without duplicate texts.
+    """Losses of the student on the distinct texts of the transfer set.
 
     The generalization bound of KNOT's Theorem 5.2 is in ``bound.json``.
 
@@ -108,7 +108,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class PhaseFacts:
-    """One of the earlier phases of the student's training. ``terms`` holds this phase's loss terms by name."""
+    """A phase of the student's training before the last phase. ``terms`` holds this phase's loss terms by name."""
 
     epochs: Number
     terms: dict[str, TermFacts]
@@ -149,7 +149,7 @@ class DistillResult(StagesResult):
 
     Attributes:
         terms: The loss terms of the last phase of training, by name.
-        phases: The earlier phases of training, if there are any.
+        phases: The phases of training before the last phase, if there are any.
         baselines: Metrics on the student's test set, for every other model that was trained in this run.
         synthesis: The synthesized images, if the student was trained without real images.
     """

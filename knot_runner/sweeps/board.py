@@ -30,7 +30,7 @@ MAX_ROWS = 12
 
 
 class Board:
-    """Context manager with a thread that shows the progress of ``jobs``.
+    """Context manager that displays the progress of ``jobs``. A thread updates the display.
 
     ``finished``: the number of jobs that were finished before the sweep began.
     """
@@ -110,7 +110,7 @@ class Board:
         self.note(f"[{self._total - len(self._waiting)}/{self._total}] {text}")
 
     def note(self, text: str) -> None:
-        """Print a line above the live view."""
+        """Print a line above the progress bars."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -49,7 +49,7 @@ def in_own_process(pipe: Connection, config: Config, plan: Plan, surroundings: S
 def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     """Run ``job`` while holding its lock, and return the final state of the job. A job that is already done is not run.
 
-    A failure raises no error: it is recorded in the job's folder, in ``failed.json`` and ``log.txt``.
+    A failure raises no error. The failure is recorded in ``failed.json`` and ``log.txt`` in the job's folder.
     """
     try:
         with (
@@ -128,8 +128,9 @@ def _log(folder: Path) -> Iterator[TextIO]:
 def leased(settings: Settings) -> Iterator[str]:
     """Yield the device for a job. Inside the block, the job counts as running on this device.
 
-    Of the devices in ``hardware.devices``, the first with the fewest running jobs is chosen. Only jobs on this machine
-    with the same ``paths.output_dir`` are counted. If ``hardware.devices`` is empty, the device is ``hardware.device``.
+    The device is the entry of ``hardware.devices`` with the fewest running jobs. In a tie, the first entry is chosen.
+    Only jobs on this machine with the same ``paths.output_dir`` are counted. If ``hardware.devices`` is empty, the
+    device is ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:

@@ -28,13 +28,13 @@ SUBMITIT_LOCAL = "LocalLauncher"
 
 
 class PlannedConfigs:
-    """A replacement for Hydra's config loader. A launcher requests the config of each job from it.
+    """A replacement for Hydra's config loader, from which a launcher requests the config of each job.
 
-    The config holds only the run id and the ``hydra`` part, because the plan has the rest.
+    Each config holds only ``run_id`` and ``hydra``, because the plan stores the complete configs.
     """
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Return a copy of ``master`` with the run id of a job. The run id is the only item of ``overrides``."""
+        """Return a copy of ``master`` with a job's run id, which is the only item of ``overrides``."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config

@@ -27,7 +27,7 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep: the jobs and marks in ``folder``."""
+    """The plan of a sweep. ``folder`` holds the jobs' configs and marks. A mark is a signal to all processes."""
 
     folder: Path
 

@@ -76,9 +76,9 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Record a failed attempt to run a job, and return "failed". A disk error is ignored.
+    """Record a failed attempt to run a job, and return "failed".
 
-    Only the first line of ``cause`` is recorded.
+    Only the first line of ``cause`` is recorded. If the record cannot be written, no error is raised.
     """
     attempts = 1
     if before := read_failure(folder):
@@ -167,7 +167,7 @@ class JobState:
 def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
     """Return the state of ``job``, determined from the job's folder and lock.
 
-    ``data``: the current data files, cached for all jobs of a command.
+    ``data`` compares the job's result with the current data files.
     """
     if result := read_result(job.folder):
         changes = data.changes(job.folder, result)

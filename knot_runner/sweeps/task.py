@@ -41,7 +41,7 @@ def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
     Args:
         config: Config with the ``run_id`` of the job.
         plan: The plan of the sweep.
-        parent: Id of a process, or None. The calling process ends when that process ends.
+        parent: Id of a process, or None. If the process ``parent`` ends, the calling process ends, too.
     """
     if parent is not None:
         begin_child(parent)
@@ -90,7 +90,7 @@ def _lost(folder: Path, kind: Kind, cause: str) -> str:
 def cause_of(code: int) -> tuple[Kind, str]:
     """Return the kind and a description of a job's failure, derived from the exit code of the job's process.
 
-    The exit code -n means that signal n ended the process.
+    ``code`` is the exit code. The exit code -n means that signal n ended the process.
     """
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
@@ -116,7 +116,7 @@ def server(job: ComposedJob) -> BaseContext:
 
 
 def in_job(*arguments: Any) -> None:
-    """Run :func:`in_own_process` in the job's process. Only this process imports torch."""
+    """Run :func:`in_own_process` in the job's process. This function imports torch, but this module does not."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

@@ -28,10 +28,10 @@ from numpy import ndarray
 def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     """Return the solution x of ``(L + diag(ground)) x = rhs``, for N problems on n labels.
 
-    L is the Laplacian of a graph on the labels. The labels are eliminated one by one. Eliminating label k adds the
-    weight ``w_jk * w_lk / W_k`` to the edge between any two of its neighbors j and l. w_jk is the weight of the edge
-    between j and k, and W_k is the sum of the weights at k. Nothing is subtracted, so every entry of x keeps its
-    relative accuracy (Grassmann, Taksar and Heyman, for Markov chains).
+    L is the Laplacian of a graph on the labels. w_jk is the weight of the edge between the labels j and k, and W_k is
+    the sum of the weights of all edges at k. The labels are eliminated one by one. Eliminating label k adds the weight
+    ``w_jk * w_lk / W_k`` to the edge between any two neighbors j and l of k. Nothing is subtracted, so every entry of x
+    keeps its relative accuracy (Grassmann, Taksar and Heyman, for Markov chains).
 
     Args:
         edges: Edge weights, shape [n, n, N]. Entry [k, j] is the weight of the edge between the labels k and j < k.

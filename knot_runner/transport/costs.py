@@ -16,9 +16,8 @@ def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) 
     ``coordinates`` has shape [n, d]. The argument ``kind`` selects the points:
 
     - ``semantic``: the coordinates, as in the paper's main runs
-    - ``onehot``: one unit vector per label, so that any two labels are sqrt(2) apart, as in the public code for emotion
-      recognition
-    - ``hybrid``: a unit vector and the coordinates, concatenated, as in the public code for sentiment analysis
+    - ``onehot``: one unit vector per label, as in the public code for emotion recognition; all distances are sqrt(2)
+    - ``hybrid``: the unit vector followed by the coordinates, as in the public code for sentiment analysis
     """
     units = torch.eye(len(coordinates), dtype=coordinates.dtype, device=coordinates.device)
     return {"semantic": coordinates, "onehot": units, "hybrid": torch.cat([units, coordinates], 1)}[kind]
@@ -51,7 +50,7 @@ Solution = tuple[Tensor, Tensor]
 
 
 class TransportError(FloatingPointError):
-    """An input row is not a probability vector, or a problem did not reach the tolerance."""
+    """An input row is not a probability vector, or a transport problem did not converge."""
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
     The solver ``newton`` uses ``epsilon`` and ``tolerance``. The solver ``geomloss`` uses ``epsilon`` and ``scaling``.
-    The solvers ``exact``, ``line`` and ``tree`` compute the limit ``epsilon = 0`` and use none of these settings.
+    The solvers ``exact``, ``line`` and ``tree`` solve the problem with ``epsilon = 0`` and use none of these settings.
     """
 
     #: a key of :data:`knot_runner.transport.SOLVERS`

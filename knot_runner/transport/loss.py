@@ -43,11 +43,11 @@ def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tens
     """Return the transport costs from p to q, for n labels at ``points`` [n, d].
 
     p and q have shape [..., n], and the result has shape [...]. p and q are broadcast: p of shape [B, 1, n] and q of
-    shape [B, K, n] give costs of shape [B, K]. The result can be differentiated once, with respect to p; q and
-    ``points`` are constants. If a row of p is not finite, its cost is nan.
+    shape [B, K, n] give costs of shape [B, K]. The result can be differentiated only once, and only with respect
+    to p. If a row of p is not finite, the cost of this row is nan.
 
     Raises:
-        TransportError: A row of p or q is not a probability vector, or the problem of a row did not converge.
+        TransportError: A row of q or a finite row of p is not a probability vector, or a solver did not converge.
 
     >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5)
     >>> points = torch.tensor([[0.0], [1.0], [2.0]])
@@ -99,7 +99,7 @@ class _Envelope(torch.autograd.Function):
 
 
 def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return T_eps [N] and the potentials of p [N, n], computed by Newton's method in float64 (newton.py).
+    """Return the costs T_eps [N] and the potentials [N, n] of p. Newton's method computes both in float64 (newton.py).
 
     Raises:
         TransportError: The marginal error of a row exceeds 1000 times ``solver.tolerance``.
@@ -115,7 +115,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return the costs [N] and gradients [N, n] of the library geomloss, called as in the published code.
+    """Return the costs [N] and gradients [N, n] that geomloss computes, with the same call as in the published code.
 
     The computation has the precision of p, and convergence is not checked. The published runs used geomloss 0.2.4. The
     costs of geomloss 0.3.1 are 2e-5 to 6e-5 larger.
@@ -132,10 +132,10 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Slow reference: return W1 [N] and potentials of p [N, n], computed by linear programming with the library POT.
+    """Return W1 [N] and potentials [N, n] of p. The library POT computes both by linear programming.
 
-    The rows are solved one after another on the CPU, in about 0.1 ms each. If several potentials are optimal, one of
-    them is returned.
+    This slow reference solves the rows one by one on the CPU, in about 0.1 ms each. If several potentials are optimal,
+    one of them is returned.
     """
     import numpy as np
     import ot
@@ -169,7 +169,7 @@ ROWS_AT_ONCE = 16384
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> Solution:
-    """Return W1 between the rows of p and q, shape [N], and potentials, shape [N, n].
+    """Return W1 [N] between each row of p and the same row of q, and the potentials [N, n].
 
     p and q have shape [N, n], and their rows are scaled to sum to 1. W1 is computed in float64, in the units of
     ``points`` [n, d]. A potential is a subgradient of W1 with respect to p, up to a constant.

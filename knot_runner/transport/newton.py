@@ -59,7 +59,7 @@ BYTES_AT_ONCE = 2**18
 
 @dataclass
 class SemiDual:
-    """Solution of a batch of N problems on n labels, in float64."""
+    """Solutions of N entropic transport problems on n labels, in float64."""
 
     #: [N] OT_eps(p, q)
     value: Tensor
@@ -74,10 +74,10 @@ class SemiDual:
 
 
 def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float) -> SemiDual:
-    """Return the solution of N transport problems with the marginals p and q, each of shape [N, n].
+    """Return the solutions of N transport problems. The marginals p and q have shape [N, n].
 
     ``cost`` has shape [n, n], and ``tolerance`` is the accepted marginal error. Rows of p and q are scaled to sum to 1.
-    If a row does not converge within 400 iterations, no exception is raised, so check ``marginal_error``. Rounding
+    No exception is raised for a row that does not converge within 400 iterations, so check ``marginal_error``. Rounding
     contributes about ``1e-16 * max(cost) / epsilon`` to the marginal error.
     """
     # For the few labels of these problems, one transfer each way costs less than a hundred small GPU kernels.

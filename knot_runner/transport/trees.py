@@ -77,7 +77,7 @@ def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> Soluti
 
 @lru_cache(maxsize=16)
 def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the :func:`tree_edges` for labels at ``points``, on the same device. The result is cached per tensor."""
+    """Return the result of :func:`tree_edges` for labels at ``points``, cached for each tensor object."""
     return tree_edges(host_cost(points).to(points.device))
 
 
@@ -117,11 +117,11 @@ FEASIBLE = 1e-9
 
 
 def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
-    """Return the V vertices of the set of dual potentials, shape [V, n], and a spanning tree for each vertex.
+    """Return the V vertices [V, n] of a polytope, and for each vertex a spanning tree of the labels, [V, n - 1, 2].
 
-    The set is ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. Along the edges of a vertex's tree, the constraints are
-    equalities. The trees have shape [V, n - 1, 2], and each edge has two labels i < j. ``distances`` [n, n] must have
-    at most ``MOST_ENUMERATED`` labels.
+    The polytope is the set of dual potentials, ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. At a vertex, the
+    constraints along the edges of its tree are equalities. An edge consists of two labels i < j. ``distances`` [n, n]
+    must have at most ``MOST_ENUMERATED`` labels.
     """
     n = len(distances)
     edges = np.stack(np.triu_indices(n, 1), axis=1)

@@ -31,15 +31,15 @@ def config_folder() -> Path:
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """Return the names of the choices of ``group`` in the package and in the user's ``config_dir``."""
+    """Return the names of all choices of the config group ``group``, in ``conf/`` and in the user's ``config_dir``."""
     return list(yaml_files(group, config_dir))
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
     """Return a sorted dict from the name of each choice in ``group`` to the file of the choice.
 
-    A choice in a subfolder has the name ``FOLDER/NAME``. If ``conf/`` and ``config_dir`` both contain a name, the file
-    in ``conf/`` is used.
+    A choice in a subfolder has the name ``FOLDER/NAME``. If ``conf/`` and ``config_dir`` have a choice of the same
+    name, the dict contains the file in ``conf/``.
     """
     files: dict[str, Path] = {}
     for parent in (config_dir, config_folder()):
@@ -64,10 +64,10 @@ def headline(path: Path) -> str:
 def read_config(path: Path) -> Config:
     """Return the settings in the file ``path`` as plain values.
 
-    Do not modify the returned values: they are cached, and other files with an equal section share them.
+    Do not modify the returned values, because they are cached and shared between files.
 
     Raises:
-        ValueError: The file is too long, or it has aliases, tags, repeated keys or too deep nesting.
+        ValueError: The file is missing or too long, or it has aliases, tags, repeated keys or too deep nesting.
         OSError: The file cannot be read.
     """
     if not path.is_file():  # reading a pipe may never end

@@ -16,12 +16,12 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Bad input, such as a config, data file, checkpoint or device. The command prints the text and exits with code 2.
+    """Wrong input, such as an invalid setting or a damaged file. The command prints the message and exits with code 2.
 
     Args:
         problem: What is wrong. Without other arguments, this is the whole message.
         key: The setting, option or file to name at the beginning of the message.
-        value: The value of the key, if it is an unknown name.
+        value: The wrong value of ``key``, such as an unknown name.
         allowed: The allowed names. The message suggests a similar name.
         listed_by: The command that lists the allowed names.
         hint: What to do, as a sentence.
@@ -183,18 +183,18 @@ def require_extra(key: str, package: str) -> None:
     """Check that ``package`` is installed.
 
     Raises:
-        UserError: ``package`` is not installed. The message names the setting given by ``key`` and the install command.
+        UserError: ``package`` is not installed. The message names the setting ``key`` and the install command.
     """
     if importlib.util.find_spec(package) is None:
         raise not_installed(key, package)
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error for an extra of knot_runner that is not installed.
+    """Return the error for optional packages that are not installed.
 
     Args:
-        key: The setting that needs the extra.
-        extra: Name of the extra.
+        key: The setting that needs the packages.
+        extra: The name in brackets in ``pip install 'knot_runner[NAME]'``.
     """
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
@@ -219,7 +219,7 @@ class _Lines(logging.Handler):
 
 
 def print_on_stderr(text: str) -> None:
-    """Print one line on the current standard error."""
+    """Print ``text`` as one line to ``sys.stderr``."""
     print(text, file=sys.stderr)
 
 
@@ -227,7 +227,7 @@ def print_on_stderr(text: str) -> None:
 def messages_to(write: Callable[[str], object]) -> Iterator[None]:
     """Inside the block, pass each log message to ``write`` instead of the logger's handlers.
 
-    A warning begins with the name of the program.
+    The text of a warning then begins with ``knot-runner:``.
     """
     before = LOGGER.handlers, LOGGER.level, LOGGER.propagate
     LOGGER.handlers = [_Lines(write)]

@@ -29,9 +29,9 @@ FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """Return the error for ``problem``, an OSError about the file ``path``.
+    """Return the user error that reports ``problem``, an OSError about the file ``path``.
 
-    ``needed``: number of bytes that could not be written; 0 if the error did not occur in writing.
+    ``needed``: number of bytes that could not be written; 0 if nothing was to be written.
     """
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
@@ -72,7 +72,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 def removal() -> Iterator[None]:
     """Inside the block, if a file cannot be deleted, log a warning instead of raising an error.
 
-    Use this to delete files that finished work no longer needs.
+    Use this block only to delete files that are no longer needed.
     """
     try:
         yield
@@ -84,7 +84,7 @@ def require_writable(folder: Path, key: str) -> None:
     """Create ``folder`` and check that files can be created in it.
 
     Raises:
-        UserError: The folder is not writable. The message names the setting given by ``key``.
+        UserError: The folder is not writable. The message names the setting ``key``.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +201,7 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     """Move files of ``folder`` into the new folder ``folder/set-aside-<n>``, and return the new folder.
 
     The number n is the smallest positive integer for which no such folder exists. ``names`` are the names of the files,
-    in the order in which they are moved.
+    in the order in which the files are moved.
 
     Raises:
         UserError: A file cannot be moved.
@@ -249,7 +249,7 @@ class BusyError(Exception):
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` inside the block. The lock is also released if the process is killed.
 
-    If any process, even this one, already holds the lock, wait for its release or, with ``wait=False``, raise an error.
+    If the lock is already held, even by this process, the function waits for its release, unless ``wait`` is false.
 
     Raises:
         BusyError: The lock is already held, and ``wait`` is false.
@@ -275,7 +275,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 def remove_temporaries(folder: Path) -> None:
     """Delete the temporary files that a killed process left in ``folder``.
 
-    Call this only while holding the folder's lock.
+    Call this function only while this process holds the folder's lock.
     """
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)

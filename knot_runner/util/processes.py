@@ -45,7 +45,7 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None) -> None:
-    """Make this process ignore Ctrl-C and end when its parent ends. Call this first in a new process.
+    """Make this process end when its parent ends, and make it ignore Ctrl-C. Call this first in a new process.
 
     Args:
         parent: Process id of the parent, on this machine. If it is None, the parent is the process that started this
@@ -86,9 +86,9 @@ _signal_actions: list[Callable[[], object]] = []
 
 @contextlib.contextmanager
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, call ``action`` before a signal ends this process. This requires :func:`ended_by_signals`.
+    """If a signal ends this process inside the block, call ``action`` first.
 
-    For example, ``action`` may end child processes.
+    The action is called only inside a block of :func:`ended_by_signals`.
     """
     _signal_actions.append(action)
     try:
@@ -112,8 +112,8 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
     """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with exit code 128 plus the signal number.
 
     The actions of :func:`on_signal` are called first. Ignored signals stay ignored. In threads other than the main
-    thread, the block changes nothing. The signals raise no exception. Ending the process at any point is safe, because
-    checkpoints are written atomically.
+    thread, the block changes nothing. The signal handlers raise no exception. Ending the process at any point is safe,
+    because checkpoints are written atomically.
 
     Args:
         restored: Whether the previous handlers are restored after the block.
@@ -168,7 +168,7 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 def start_process(
     context: BaseContext, target: Callable[..., None], *arguments: object, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
-    """Start a process that calls ``target(pipe, *arguments)``. Return the process and this process's end of the pipe.
+    """Start a child process that calls ``target(pipe, *arguments)``. Return the child and the parent's end of the pipe.
 
     Raises:
         OSError: The system cannot start a process.
@@ -183,8 +183,8 @@ def start_process(
 def prepared(preloaded: list[str]) -> BaseContext:
     """Return the multiprocessing context of the fork server.
 
-    The server imports the modules ``preloaded`` once, so that its child processes need not import them again. Later
-    calls of this function do not change the list of modules.
+    The server imports the modules in ``preloaded`` when it starts, so its child processes need not import them. Later
+    calls do not change the modules of a running server.
     """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process inherits the start method "loky" of joblib's workers, which is unknown without joblib
@@ -239,8 +239,8 @@ def _server() -> Any:
 class Surroundings:
     """The environment variables and the standard streams of the process that creates this object.
 
-    A process forked by the fork server has the environment and the streams of the server. To replace them, pass this
-    object to the process as an argument, and call :meth:`adopt` there.
+    A process forked by the fork server has the environment and the streams of the server. To replace both, pass this
+    object to the process as an argument. Then call :meth:`adopt` in the process.
     """
 
     def __init__(self) -> None:
@@ -264,9 +264,9 @@ class Surroundings:
 
 @contextlib.contextmanager
 def main_left_alone() -> Iterator[None]:
-    """Inside the block, start processes without importing the user's ``__main__``.
+    """Inside the block, let new processes start without an import of the user's ``__main__``.
 
-    By default, multiprocessing imports ``__main__`` in each process. This runs the user's script again.
+    By default, multiprocessing imports ``__main__`` in each process. Such an import runs the user's script again.
     """
     prepared = spawn.get_preparation_data
 

@@ -64,7 +64,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """Return the mapped file that contains the bytes of ``array``, and their offset; None if there is no such file."""
+    """Return the mapped file that contains ``array``, and the array's offset in the file; None if there is none."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:

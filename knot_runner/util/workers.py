@@ -50,10 +50,10 @@ class WorkerProcess:
     """A process that answers requests in order, until :meth:`reap` is called or the process dies.
 
     Args:
-        preloaded: Modules that the process imports first.
-        prepare: Function that the process then calls as ``prepare(send, *arguments)``. It returns the function that
-            executes a request. ``send(content)`` sends a :class:`HandlerMessage`.
-        arguments: The further arguments of ``prepare``.
+        preloaded: Modules that are imported before the process starts (:func:`prepared`).
+        prepare: Function that the process calls first, as ``prepare(send, *arguments)``. Its result is the function
+            that executes a request. ``send(content)`` sends a :class:`HandlerMessage`.
+        arguments: The arguments of ``prepare`` after ``send``.
 
     Raises:
         OSError: The system cannot start the process.
@@ -77,7 +77,7 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def receive(self) -> Any:
-        """Return the next reply, or a :class:`HandlerMessage` that the process sent before this reply.
+        """Return the next reply or :class:`HandlerMessage` of the process.
 
         A reply is a tuple (error or None, result).
 
@@ -127,9 +127,9 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 
 
 class SharedArrays:
-    """Copies of arrays in shared memory, for all processes that are started with this object as an argument.
+    """Arrays that are copied into shared memory, for all processes that are started with this object as an argument.
 
-    An array that is part of a memory-mapped file is shared without a copy.
+    An array in a file that :func:`map_file` has mapped is shared without a copy.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -148,7 +148,7 @@ class SharedArrays:
                 copy[...] = array
 
     def arrays(self) -> list[np.ndarray]:
-        """Return the shared arrays in the original order, without copying them."""
+        """Return the arrays in the original order, as views of the shared memory."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]
 
 
@@ -191,9 +191,9 @@ class TaskPool:
         """Yield a tuple (index, error or None, result) for every request, in order of completion.
 
         Args:
-            requests: The requests. The next request is taken when a process is free.
-            ahead_of: The number of requests, or 0. If it is positive, a process receives its next request before it
-                has finished the current one. Use 0 if requests are large.
+            requests: The requests. A request is generated only when a process can receive it.
+            ahead_of: The number of ``requests``, or 0. If this number is given, a process receives its next request
+                while it works on the current request. Use 0 if requests are large.
             watch: Function that is called with the content of each :class:`HandlerMessage`.
 
         Raises:

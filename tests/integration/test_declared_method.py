@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import own
+from knot_runner.methods.federated.own_models import keep
 
 
 @dataclass(kw_only=True)
@@ -30,7 +30,7 @@ def fold(config, state, federation, round, mean, share):
 
 
 kr.METHODS["kept"] = kr.Method(
-    averaging.init, averaging.plan, averaging.message, fold, averaging.deployed, own=own, settings=KeptSettings
+    averaging.init, averaging.plan, averaging.message, fold, averaging.deployed, keep=keep, settings=KeptSettings
 )
 """
 FEDNOVA = (EXAMPLES / "fednova.py").read_text()

@@ -76,7 +76,7 @@ def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     load_plugins([str(EXAMPLES / "own_claim.py")])
     CLAIM_MEASURES.data["client_spread"] = type(CLAIM_MEASURES["gap"])("points", 2, read=lambda run: None)
     assert main(["claims", "own_table", *own]) == 2
-    assert "the runs do not record the measure client_spread" in capsys.readouterr().err
+    assert "the runs do not record the measure 'client_spread'" in capsys.readouterr().err
 
 
 def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):

@@ -32,8 +32,8 @@ def plan(config, state, federation, round):
     return [replace(r, objective=objective, models={"last": own}) for r, own in zip(requests, last, strict=True)]
 
 
-def own(config, state, federation, work):
+def keep(config, state, federation, work):
     return {"last": work.trained[0].weights}
 
 
-kr.METHODS["moon"] = replace(kr.METHODS["fedavg"], plan=plan, own=own, settings=MoonSettings)
+kr.METHODS["moon"] = replace(kr.METHODS["fedavg"], plan=plan, keep=keep, settings=MoonSettings)

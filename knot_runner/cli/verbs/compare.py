@@ -30,7 +30,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def answer_of(options: argparse.Namespace) -> ResultTable:
-    """Return the table that compares runs as ``options`` request. Raises :class:`UserError`."""
+    """Return the comparison table that ``options`` request. Raises :class:`UserError`."""
     if options.over and not options.best:
         raise UserError("requires --best=MEASURE", "--over")
     by = options.by
@@ -47,9 +47,9 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
-    """Return the output folder, the filters, and the data folder that ``words`` contain. Raises :class:`UserError`.
+    """Split ``words`` into the output folder, the filters and the data folder. Raises :class:`UserError`.
 
-    Without a data folder, the last item is None.
+    If ``words`` contain no data folder, the last item is None.
     """
     out = "outputs"
     data = None

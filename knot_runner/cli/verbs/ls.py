@@ -18,7 +18,7 @@ from knot_runner.util.errors import UserError, counted, nearest
 
 
 def ls_command(options: argparse.Namespace) -> int:
-    """Print all groups, or the choices of the given groups with their descriptions. Raises :class:`UserError`."""
+    """Print all groups, or each choice of the given groups with a description. Raises :class:`UserError`."""
     folder = read_flags(options.flags).config_dir
     for word in options.words:
         if word not in GROUPS:
@@ -82,7 +82,7 @@ def hidden(config_dir: str | None) -> list[Path]:
 
 
 def algorithm_of(path: Path) -> str:
-    """Return the value of ``algorithm`` in the YAML file of a method, or in a file that its ``defaults`` name.
+    """Return the value of ``algorithm`` in a method's YAML file, or in a file from its ``defaults`` list.
 
     The result is "" if no file sets ``algorithm``, or a file cannot be read.
     """

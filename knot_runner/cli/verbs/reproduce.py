@@ -43,7 +43,7 @@ class ListedPreset:
         preset: Name of the preset.
         words: Further overrides for the preset's command.
         runs: Number of runs of the preset.
-        minutes: Recorded total time of these runs in minutes; None if unknown.
+        minutes: Recorded total time of these runs on two CPU cores, in minutes; None if unknown.
     """
 
     preset: str
@@ -90,7 +90,7 @@ class Candidate:
         return sum(read_result(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float:
-        """Return the estimated time of the missing runs on two CPU cores, in minutes; infinite if it is unknown."""
+        """Return the estimated minutes for the runs without a result; infinity if no time is recorded."""
         minutes = self.listed.minutes
         if minutes is None:
             return math.inf
@@ -193,10 +193,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Sort candidates by the number of claims per minute of missing runs, largest first.
-
-    Candidates without a recorded time come last.
-    """
+    """Sort candidates by ``claims / minutes_left()``, largest ratio first."""
     return sorted(candidates, key=lambda candidate: -candidate.claims / max(candidate.minutes_left(), 0.01))
 
 
@@ -224,12 +221,12 @@ def _execute(candidate: Candidate, end: float) -> str:
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
-    """Run ``command`` for at most the given time, and return its exit code; None if the time was not enough.
+    """Run ``command`` for at most ``seconds`` seconds. Return the exit code; None if the time limit was reached.
 
     Args:
         command: The command and its arguments.
         printed: File to which the standard output of the command is written.
-        seconds: Time limit. When it is over, the command is ended by SIGTERM.
+        seconds: Time limit, after which SIGTERM ends the command.
     """
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -28,7 +28,7 @@ def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[
 
 
 def bundle_command(options: argparse.Namespace) -> int:
-    """Pack the named runs into an archive. Print what it contains, and its path. Raises :class:`UserError`."""
+    """Pack the named runs into an archive. Print the content and the path of the archive. Raises :class:`UserError`."""
     from knot_runner.cli.show import folder_for
 
     names, keys = runs_and_keys(options, ("paths.output_dir",))

@@ -35,7 +35,7 @@ IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the override for the choice of ``group`` in a composed ``config``, such as ``task=sa``."""
+    """Return the override that selects the choice of ``group`` in ``config``, such as ``task=sa``."""
     return f"{group}={config[group].get('kind' if group == 'partition' else 'name')}"
 
 
@@ -109,7 +109,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 def is_idle(training: Config) -> bool:
     """Return whether the composed group ``training`` suits a method that trains no model.
 
-    Such a group has the block ``for_nothing``, and has no values outside of its blocks ``for_KIND``.
+    Such a group consists of blocks such as ``for_rounds``, and one of the blocks is ``for_nothing``.
     """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
@@ -153,15 +153,15 @@ def _check_shares(given: Config, method: str, family: Family, on_images: bool) -
 def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed group ``training`` for one kind of training.
 
-    The values come from the group's block ``for_KIND``. A block ``on_NAME`` inside it overrides them if NAME is the
-    kind of task, the task or the algorithm. Values that a user or a preset sets outside of blocks override both.
+    The values come from the group's block ``for_KIND``. It may contain blocks ``on_NAME``, which override its values if
+    NAME is the kind of task, the task or the algorithm. Values outside of blocks override all values in blocks.
 
     Args:
         config: The composed config.
         kind: "rounds", "stages" or "central".
 
     Raises:
-        Misfit: The group has blocks, but no block for this kind of training, task and algorithm.
+        Misfit: The group has blocks, but no block applies to this kind of training, task and algorithm.
     """
     training = config["training"]
     task = config["task"]
@@ -211,7 +211,7 @@ def _merged(values: Config, over: Config) -> Config:
 
 
 def check_federated_method(settings: Settings) -> None:
-    """Check the method's settings in a federated run, and build the settings of the models in ``method.models``.
+    """Check the settings of a federated method, and convert the items of ``method.models`` to settings objects.
 
     Raises:
         UserError: A setting is invalid.
@@ -273,7 +273,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
 
 
 def named_model(model: Config, where: str, settings: Settings) -> Any:
-    """Build the settings of a model that is named in the method's settings.
+    """Return the settings object of a model in the method's settings.
 
     Args:
         model: Plain values of the model's settings.

@@ -24,7 +24,7 @@ def check_parties_method(settings: Settings) -> None:
     """Check that a text task has one data set with ``role=global`` and one with ``role=transfer``.
 
     Raises:
-        UserError: A role is missing, or several data sets have it.
+        UserError: The number of data sets with one of these roles is not 1.
     """
     if not isinstance(settings.task, TaskSettings):
         return
@@ -71,7 +71,7 @@ def _check_synthesis(settings: Settings) -> None:
 
 
 def check_distill_method(settings: Settings) -> None:
-    """Check the settings of ``method=distill``, and build the settings of the teachers' models.
+    """Check the settings of ``method=distill``, and build the entries of ``method.teachers`` in place.
 
     Raises:
         UserError: A setting is invalid.

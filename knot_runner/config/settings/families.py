@@ -19,7 +19,7 @@ from knot_runner.config.settings.text_tasks import TaskSettings
 
 @dataclass(frozen=True)
 class Family:
-    """A family of methods with the same pipeline and the same class of results, such as the federated methods."""
+    """A family of methods, such as the federated methods, with the same pipeline and the same result class."""
 
     #: ``kind`` in ``result.json``
     name: str
@@ -90,10 +90,10 @@ METHOD_SETTINGS: Table[Any] = Table("METHOD_SETTINGS", {}, papers="settings")
 
 
 def register(family: Family) -> Family:
-    """Add ``family`` and the settings classes of its algorithms to the tables, and return ``family``.
+    """Add ``family`` to :data:`FAMILIES`, and its algorithms to :data:`METHOD_SETTINGS`. Return ``family``.
 
     Raises:
-        UserError: The family or an algorithm has a name that is already used.
+        UserError: The name of the family or of an algorithm is already used.
     """
     FAMILIES[family.name] = family
     METHOD_SETTINGS.update(family.settings)
@@ -119,9 +119,9 @@ def family_of_algorithm(algorithm: str) -> Family:
 
 
 def other_owners(key: str, algorithm: str) -> str:
-    """Return an error text for a setting ``method.KEY`` that ``algorithm`` does not have.
+    """Return an error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
 
-    The text lists the algorithms that have this setting; it is "" if there are none.
+    The text lists the algorithms with this setting. If no algorithm has the setting, the text is "".
     """
     owners = [name for name, settings in METHOD_SETTINGS.items() if key in settings.__dataclass_fields__]
     if owners:

@@ -51,7 +51,7 @@ class AvailabilitySettings:
 
 @dataclass(kw_only=True)
 class FleetSettings:
-    """Simulated client availability and speed, on a virtual clock."""
+    """Client availability and speed, simulated on a virtual clock."""
 
     name: str
     #: synchronous rounds, or a server step per ``buffer`` updates (FedBuff)

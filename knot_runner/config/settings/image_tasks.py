@@ -32,11 +32,12 @@ UNLABELED = -1
 
 @dataclass
 class ImageFiles:
-    """Images on disk, relative to ``paths.data_dir``.
+    """Image files. Paths are relative to ``paths.data_dir``.
 
-    ``leaf``: JSON files or their folders. ``cifar``: batches or archives. ``idx``: images and labels. ``usps``:
-    zip.train, zip.test. ``folders``: one folder per class, or a zip. ``gld23k``: CSV of user_id, image_id, class;
-    images in ``../images``. ``files``: unlabeled images for ``transfer``. Plug-ins can add formats.
+    ``leaf``: JSON files or folders. ``cifar``: batches or archives. ``idx``: images and labels. ``usps``:
+    ``zip.train``, ``zip.test``. ``folders``: folder or zip with one folder per class. ``gld23k``: CSV of user_id,
+    image_id, class; images in ``CSV_FOLDER/../images``. ``files``: unlabeled images for ``transfer``. Plug-ins can add
+    formats.
     """
 
     #: file format
@@ -134,7 +135,7 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """Return the message ``line`` with ``task.`` replaced by ``transfer.`` in keys such as ``task.local``."""
+    """Return the message ``line``. In keys such as ``task.local``, ``task.`` is replaced by ``transfer.``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 

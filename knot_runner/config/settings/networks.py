@@ -31,7 +31,7 @@ MOBILENET_STAGES = (
 
 @dataclass
 class ImageModel:
-    """Keys of all image models."""
+    """Settings common to all image models."""
 
     kind: str
     name: str
@@ -133,7 +133,7 @@ class WrnSettings(ImageModel):
 
 @dataclass
 class VggSettings(ImageModel):
-    """A VGG as in RepDistiller for CIFAR: 3x3 convolutions with normalization and ReLU, global pooling, head."""
+    """RepDistiller's VGG for CIFAR: 3x3 convolutions with normalization and ReLU, global pooling, head."""
 
     #: channels of the convolutions in each stage
     stages: list[list[Channels]]

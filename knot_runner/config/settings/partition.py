@@ -123,7 +123,7 @@ class Centralized:
 
 @dataclass
 class PartyShares:
-    """Additional keys for distillation methods: shares of examples."""
+    """Additional settings for distillation methods: shares of examples."""
 
     #: share for the server's global model
     server: Fraction = 0.2
@@ -143,7 +143,7 @@ class PartyShares:
 
 @dataclass
 class HeldOut:
-    """Additional keys for federated methods: withheld shares, altered clients."""
+    """Additional settings for federated methods: withheld shares, altered clients."""
 
     #: unlabeled share for server distillation, withheld from clients; null: 0.2 if the server distills
     transfer: Fraction | None = None
@@ -174,7 +174,7 @@ def transfer_group(config: Config) -> Config | None:
 
 
 def given_shares(partition: Config, keys: Iterable[str] = SHARE_KEYS) -> Config:
-    """Return the entries of a composed ``partition`` that are not null and whose key is in ``keys``."""
+    """Return the entries of a composed ``partition`` whose key is in ``keys`` and whose value is not null."""
     return {key: partition[key] for key in keys if partition.get(key) is not None}
 
 
@@ -190,7 +190,7 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the default share of images that a distillation uses for validation; None if it needs no validation.
+    """Return the default share of images for the validation of a distillation; None if no validation is needed.
 
     The default is 0.1. Validation is needed if a training stage selects its best epoch, or if ``method.bound`` is true.
     """
@@ -216,8 +216,8 @@ def held_out_shares(config: Config) -> Config:
 
     The values are not checked. Two shares have defaults in place of null:
 
-    - ``transfer`` is 0.2 if the server distills. It is left out if there is a separate transfer set.
-    - ``valid`` is 0.2 if the method or its personalization selects or trains models on held-out examples.
+    - ``transfer`` is 0.2 if the server distills. With a separate transfer set, ``transfer`` is left out.
+    - ``valid`` is 0.2 if the method or the personalization needs held-out examples.
     """
     partition = config.get("partition") or {}
     method = config.get("method") or {}
@@ -244,7 +244,7 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Return a text that lists how the withheld shares of training examples differ between runs; "" if they do not.
+    """Return a text that lists the withheld shares of training examples that differ between runs; "" if none differ.
 
     The text ends with the overrides that make the shares equal.
 

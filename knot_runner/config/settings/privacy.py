@@ -52,10 +52,10 @@ class UserPrivacySettings:
         require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
     def check(self, settings: Settings) -> None:
-        """Check that the privacy guarantee covers everything that a run with ``settings`` does.
+        """Check that a run with ``settings`` can guarantee privacy.
 
         Raises:
-            UserError: The guarantee does not cover a setting.
+            UserError: A setting cannot be combined with privacy.
         """
         method = settings.method
         why = ""

@@ -117,7 +117,7 @@ class Settings:
         Args:
             first: Name of a group, such as ``task``.
             second: Name of the other group.
-            why: The reason.
+            why: Why the choices cannot be combined.
             hint: How to fix the problem.
         """
         chosen = {first: vars(getattr(self, first)), second: vars(getattr(self, second))}
@@ -125,7 +125,7 @@ class Settings:
 
 
 def build_run(config: Config) -> Settings:
-    """Import the plug-ins of a composed ``config``, and return the settings of the run that it describes.
+    """Import the plug-ins that a composed ``config`` names, and return the settings of the run.
 
     Raises:
         UserError: A setting is wrong, or two settings do not fit together.

@@ -75,7 +75,7 @@ def counted_settings(record: Config) -> Config:
 
 
 def kind_of(task: Config) -> str:
-    """Return the kind of a composed ``task``, a key of :data:`TASK_KINDS`. For all text tasks, this is "texts"."""
+    """Return the key of a composed ``task`` in :data:`TASK_KINDS`. All text tasks have the key "texts"."""
     kind = str(task.get("kind"))
     if kind not in TASK_KINDS:
         return "texts"

@@ -37,8 +37,7 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the names of the data sets and files that may be missing.
 
     Args:
-        missing: The setting ``task.missing``: a list of names, "skip" for all names in ``optional``, or "error" for no
-            names.
+        missing: The setting ``task.missing``: a list of names, "skip" (all names in ``optional``) or "error" (none).
         optional: The setting ``task.optional``.
     """
     if isinstance(missing, list):
@@ -49,10 +48,10 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
 
 
 def check_missing(missing: str | list[str], known: Collection[str]) -> None:
-    """Check the setting ``task.missing``. A word, such as "skip", always passes.
+    """Check the names in the setting ``task.missing``. Nothing is checked if the setting is not a list.
 
     Args:
-        missing: The setting. Each name in a list must be in ``known``.
+        missing: The setting. All names in the list must be in ``known``.
         known: Names of the data sets and files that may be missing.
     """
     if not isinstance(missing, list):
@@ -141,8 +140,8 @@ class TextColumns:
 class LocalSource:
     """A data set on disk.
 
-    ``files`` has train, valid and test; or train and heldout, which is halved into valid and test; or pool, which
-    ``task.split`` divides.
+    ``files`` has train, valid and test; train and heldout (halved into valid and test); or pool (divided by
+    ``task.split``).
     """
 
     #: csv, jsonl, dailydialog, or the reader of a plug-in

@@ -158,8 +158,8 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
 
     Args:
         path: Path of the archive.
-        wanted: Names of the members to return, if the archive has them.
-        most: Largest allowed size of such a member in bytes.
+        wanted: Names of the members to return. A member may be missing.
+        most: Largest allowed size of a wanted member in bytes.
 
     Raises:
         UserError: The archive is truncated or too large; or a member is repeated, too large or not allowed
@@ -191,11 +191,11 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
 
 
 def check_member(archive: Path, name: str, is_plain: bool) -> None:
-    """Check that a member of an archive is a plain file or folder, and that its name stays inside the archive.
+    """Check that a member of an archive is a plain file or folder, and that its path is inside the archive.
 
     Args:
         archive: Path of the archive.
-        name: Name of the member.
+        name: Path of the member in the archive.
         is_plain: Whether the member is a plain file or folder.
 
     Raises:

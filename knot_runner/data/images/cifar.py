@@ -31,7 +31,7 @@ CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """The layout of an official release: folder, batch files of each split, and number of label bytes per image."""
+    """The layout of an official release: folder name, batch files per split, and number of label bytes per image."""
 
     folder: str
     files: dict[str, list[str]]
@@ -51,8 +51,8 @@ CIFAR_LAYOUTS = (
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images from folders of batch files, or from tar archives (.tar, .tar.gz) of such folders.
 
-    The images are uint8 of shape [N, 3, 32, 32]. CIFAR-100 uses the fine labels. If the number of images is not
-    that of the official release, a note says so.
+    The images are uint8 of shape [N, 3, 32, 32]. CIFAR-100 uses the fine labels. If the number of images differs
+    from the official release, a note is added to the result.
 
     Raises:
         UserError: A file is damaged. The message names the file.
@@ -158,7 +158,7 @@ PICKLE_NAMES = {
 
 
 class Refused(Exception):
-    """A pickle is damaged, or contains more than plain data. The message states the reason."""
+    """Raised if a pickle is damaged, or contains values that are not plain data. The message states the reason."""
 
 
 class _Array:

@@ -188,7 +188,7 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
     Args:
         where: Name of the file in the error message.
         data: Content of the file.
-        shape: The shape [C, H, W].
+        shape: Shape [C, H, W] of the result.
 
     Raises:
         UserError: The image cannot be decoded.

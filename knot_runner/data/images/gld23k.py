@@ -28,12 +28,12 @@ _Rows = dict[Path, tuple[str, int]]
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the training images with their photographers as users, and the test images without users.
+    """Return the training and test images. Only training images have users: their photographers.
 
     Images are uint8, cropped to the center and scaled to ``settings.shape``.
 
     Raises:
-        UserError: A file is missing or invalid. The message names the file and, in a CSV file, the line.
+        UserError: A file is missing or invalid. The message names the file; for a CSV file, also the line.
     """
     local = settings.local
     classes = len(settings.classes)

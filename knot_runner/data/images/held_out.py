@@ -36,10 +36,10 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
 
 
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
-    """Draw the clients that participate in no round. Return their numbers, ascending.
+    """Draw the clients that participate in no round. Return their indices, ascending.
 
     Args:
-        clients: The number of all clients.
+        clients: The number of clients.
         share: Fraction of the clients to draw. At least one client is drawn.
         seed: Seed of the draw.
 
@@ -56,7 +56,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
 
 
 def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
-    """Return the numbers of ``count`` random clients, ascending. ``name`` identifies the draw."""
+    """Return the indices of ``count`` random clients, ascending. ``name`` identifies the draw."""
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
@@ -73,7 +73,7 @@ ALTERED_NOTES = {
 
 
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
-    """Draw the clients whose examples are altered. Return their numbers, ascending.
+    """Draw the clients whose examples are altered. Return their indices, ascending.
 
     The fraction of drawn clients is ``ALTERED_SHARES[kind]``. At least one client is drawn, but never all.
     """
@@ -82,7 +82,7 @@ def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """Alter the examples of some clients, as ``kind`` selects. Return the altered task and the new partition.
+    """Alter the examples of some clients in the way that ``kind`` names. Return the altered task and the new partition.
 
     With ``kind="noise"``, test examples are not altered. In the new partition, altered clients belong to group 1, and
     all other clients to group 0.
@@ -159,13 +159,12 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """Return ``settings.max_examples`` random training images without labels; all images if this is None.
+    """Return ``settings.max_examples`` random training images without labels.
 
-    The draw is seeded by ``settings.cut_seed`` and does not depend on labels.
+    If ``max_examples`` is None, all training images are returned. The draw is seeded by ``settings.cut_seed``.
 
     Raises:
-        UserError: The images cannot be loaded, or are too few. The message names the key below ``transfer``, or the
-            file.
+        UserError: The images cannot be loaded, or are too few. The message names the file, or a key in ``transfer``.
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
@@ -203,10 +202,10 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 
 
 def fit_images(images: Images, reference: np.ndarray) -> Images:
-    """Convert ``images`` to the size, channels and data type of the pixels ``reference``, of shape [N, C, H, W].
+    """Convert ``images`` to the size, number of channels and data type of ``reference``, pixels of shape [N, C, H, W].
 
-    If the numbers of channels differ, gray images become color images, or the reverse. Scaling is bilinear, and uint8
-    values are rounded.
+    If the numbers of channels differ, gray images become color images, or color images become gray images. Scaling is
+    bilinear, and uint8 values are rounded.
 
     Raises:
         UserError: The numbers of channels differ, and are not 1 and 3.

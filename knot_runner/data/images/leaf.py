@@ -29,8 +29,8 @@ Writer = tuple[np.ndarray, list[int]]
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images, with the writer and the file of each image.
 
-    The settings name JSON files, or folders of JSON files. A writer must not be in two train files. The train file
-    also counts as the file of the writer's test images. Pixels are uint8 if all values are multiples of 1/255,
+    The settings name JSON files, or folders of JSON files. Each writer must be in only one train file. For a test
+    image, the file is the train file of the image's writer. Pixels are uint8 if all values are multiples of 1/255,
     otherwise float32.
 
     Raises:

@@ -38,7 +38,7 @@ def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
 
 
 def one_hot(classes: int) -> list[list[float]]:
-    """Return the unit vectors of C dimensions, where C is the argument ``classes``. All distances are sqrt(2)."""
+    """Return one unit vector per class. The distance between any two of the vectors is sqrt(2)."""
     return np.eye(classes).tolist()
 
 
@@ -48,7 +48,7 @@ def label_space(classes: list[str], coordinates: list[list[float]] | None) -> La
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Return one point per class, so that distances reflect superclasses.
+    """Return one point per class. The distances between the points reflect the superclasses.
 
     The distance between two classes is ``WITHIN`` if they belong to the same superclass, otherwise ``ACROSS``. For C
     classes and S superclasses, each point has C + S coordinates.
@@ -59,10 +59,10 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """Return the image task that ``settings`` describes, with at most ``settings.max_examples`` training images.
+    """Return the image task that ``settings`` describes.
 
-    If the source has no test images, a fraction of its images becomes the test images. Equal settings and files give
-    bitwise equal tasks.
+    The task has at most ``settings.max_examples`` training images. If the source has no test images, a fraction of its
+    images becomes the test images. Equal settings and files give bitwise equal tasks.
 
     Args:
         settings: Settings of the task.
@@ -132,7 +132,7 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return the given images as float32 if some are float32, otherwise as uint8."""
+    """Return all ``parts`` as float32 if any part is float32, otherwise as uint8."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
@@ -150,7 +150,7 @@ def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
 def read_digits(shape: list[int]) -> Images:
     """Return scikit-learn's 1,797 handwritten digits as uint8 images of shape [1797, C, H, W].
 
-    The argument ``shape`` is [C, H, W]. The digits have 8x8 pixels and are scaled bilinearly. All channels have equal
+    The argument ``shape`` is [C, H, W]. The 8x8 pixels of each digit are scaled bilinearly. All channels have equal
     values.
     """
     table = _digits_table()
@@ -177,12 +177,11 @@ def _digits_table() -> np.ndarray:
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
     """Scale images of shape [..., h, w] bilinearly to the shape [..., height, width].
 
-    Values are interpolated between pixel centers, and values at the border are repeated. When images shrink, pixels are
-    not averaged.
+    Values are interpolated between pixel centers. Beyond the border, the nearest value is repeated. When images
+    shrink, pixels are not averaged.
     """
     down = _scale_weights(images.shape[-2], height)
-    across = _scale_weights(images.shape[-1], width)
-    return down @ images @ across.T
+    return down @ images @ _scale_weights(images.shape[-1], width).T
 
 
 def _scale_weights(before: int, after: int) -> np.ndarray:

@@ -25,8 +25,8 @@ def or_none(owners: np.ndarray) -> np.ndarray | None:
 def apportion(exact: np.ndarray) -> np.ndarray:
     """Round non-negative numbers of shape [clients, classes] to integers. The sum of each class stays the same.
 
-    The sum of each class must be an integer. Each class is rounded by the method of largest remainders. Clients that
-    lost by rounding in earlier classes are preferred.
+    The sum of each class must be an integer. Each class is rounded by the method of largest remainders. What a client
+    lost by rounding in earlier classes is added to the client's remainder.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -74,7 +74,7 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign the N test images to clients at random. Return the owner of each, int64 of shape [N].
+    """Assign the N test images to clients at random. Return the owner of each image, int64 of shape [N].
 
     The test images of a class are divided in proportion to the clients' training images of this class. A class without
     training images is divided in proportion to the clients' total numbers of training images.
@@ -94,7 +94,7 @@ def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.ra
 
 
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
-    """Return one ascending int64 array per client: the positions of the client's number in ``owner``."""
+    """Return one int64 array per client: the ascending positions at which ``owner`` is the client's index."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 
@@ -147,8 +147,8 @@ def _positions(numbers: np.ndarray, clients: np.ndarray) -> np.ndarray:
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
     """Reduce a partition to some of its clients, and return the new partition.
 
-    Clients with fewer than ``settings.least`` training images are left out. If ``settings.num_clients`` is set, this
-    number of the remaining clients is drawn at random.
+    Clients with fewer than ``settings.least`` training images are left out. If ``settings.num_clients`` is set, that
+    many of the remaining clients are drawn at random.
 
     Args:
         settings: Settings of the partition.
@@ -196,13 +196,13 @@ TEST_SHARE = 1 / 6
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return a partition as in Ditto's script ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
-    The constants of that script are settings here. C is the number of classes that have training images. Client u has
-    the classes ``(u + j) mod C`` for j from 0 to ``classes_per_client - 1``. The client's size n_u is drawn from
-    lognormal(mu, sigma) + offset. All sizes are rescaled so that they sum to the number of training images.
+    C is the number of classes that have training images. Client u has the classes ``(u + j) mod C`` for j from 0 to
+    ``classes_per_client - 1``. The size n_u of client u is drawn from lognormal(mu, sigma) + offset. All sizes are
+    then rescaled: their sum becomes the number of training images.
 
-    The client's share of each class is drawn from lognormal(1, 1). The shares of a client are normalized to the sum 1.
-    The client has ``int(share * n_u) + 1`` training images and ``int(share * n_u / 6) + 1`` test images of the class.
-    Several clients may have the same image.
+    Client u draws one share for each of its classes from lognormal(1, 1). The shares of a client are normalized to the
+    sum 1. Of a class with the share s, client u has ``int(s * n_u) + 1`` training images and ``int(s * n_u / 6) + 1``
+    test images. Several clients may have the same image.
     """
     present = np.unique(task.train.labels)
     clients = settings.num_clients

@@ -20,9 +20,9 @@ GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
 def viewed_images(images: Images, view: View) -> Images:
-    """Return ``images`` transformed by ``view``, with pixels as float32 from 0 to 1.
+    """Return ``images`` transformed by ``view``.
 
-    Labels and order do not change. For the view "none", the images are returned unchanged.
+    Except for the view "none", the pixels become float32 from 0 to 1. Labels and order do not change.
     """
     if view == "none":
         return images
@@ -31,9 +31,9 @@ def viewed_images(images: Images, view: View) -> Images:
 
 
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
-    """Return the settings ``task``, adapted to ``train``, the training images in a view.
+    """Return ``task`` with the shape, channel means and channel standard deviations of ``train``.
 
-    The shape, and the mean and standard deviation of each channel, become those of ``train``.
+    ``train``: the training images that a view has transformed.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # avoids division by 0 for a constant channel
@@ -41,14 +41,14 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """Return gray images of shape [N, 1, H, W] from color images of shape [N, 3, H, W]. Gray images are unchanged."""
+    """Convert color images [N, 3, H, W] to gray images [N, 1, H, W]. Images with one channel are returned unchanged."""
     if pixels.shape[1] == 1:
         return pixels
     return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
 
 
 def edges(pixels: np.ndarray) -> np.ndarray:
-    """Return edge images of shape [N, 1, H, W], with values from 0 to 1, from images of shape [N, C, H, W].
+    """Return the edges of images of shape [N, C, H, W], as images of shape [N, 1, H, W] with values from 0 to 1.
 
     The value of a pixel is the magnitude of the Sobel gradient of the gray image, divided by the largest possible
     magnitude, ``4 * sqrt(2)``. Beyond the border, the nearest pixel is repeated.

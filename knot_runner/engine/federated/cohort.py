@@ -45,7 +45,7 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training, except for the trained weights. These are in the client's model.
+    """The result of local training. The trained weights are not included: they are in the client's model.
 
     Attributes:
         loss: Mean loss over all steps.
@@ -60,15 +60,15 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A function that replaces the steps of a client's local training, and the inputs of this function.
+    """A function and its inputs. The function replaces the steps of a client's local training.
 
     Attributes:
         run: The function ``run(settings, work)``, where ``work`` is a :class:`~knot_runner.engine.training.LocalWork`.
             Define it at the top level of a module, so that worker processes can import it.
         settings: Plain data for ``run``.
         tensors: Further input tensors by name, in addition to the tensors of the request.
-        further: Number of epochs that ``run`` trains in addition to the epochs of the request. Used only to report the
-            compute cost.
+        further: Number of epochs that ``run`` trains in addition to the epochs of the request. This number is used
+            only to report the compute cost.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
@@ -93,12 +93,12 @@ class LocalTraining:
         control: A vector of P values that is added to every gradient, as in SCAFFOLD; None if the method has no such
             vector.
         objective: The training objective.
-        inputs: Inputs of the objective by name, each of shape [n, ...] with one entry per training example.
-        models: Further models by name, such as the client's previous model. The objective reads their features.
+        inputs: Input tensors of the objective by name, each of shape [n, ...] with one row per training example.
+        models: Further models by name, such as the client's previous model. The objective reads the models' features.
         network: Index of the client's network among the networks of the engine.
-        held: Number of examples at the end of ``rows`` that are held out from training, for early stopping. Training
-            stops after ``recipe.patience`` steps without a lower mean loss on these examples. The result has the
-            weights with the lowest mean loss.
+        held: Number of held-out examples, which are the last entries of ``rows``. Held-out examples are used for early
+            stopping, not for training. Training stops after ``recipe.patience`` steps without a lower mean loss on
+            these examples. The result has the weights with the lowest mean loss.
         program: A local program that replaces the training steps; None for ordinary training.
     """
 
@@ -134,10 +134,10 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether each engine can use its own training loop for this request.
+        """Return whether this request can be trained without the reference engine.
 
-        The request must have SGD with a constant learning rate, no held-out examples, no local program, and an
-        objective without ``reads_head``. Any other request is trained by the reference engine.
+        This is true if the request has SGD with a constant learning rate, no held-out examples, no local program, and
+        an objective whose ``reads_head`` is false.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -187,7 +187,7 @@ class Inference:
         many: Whether other requests evaluate other models on the same examples. If true, the engine may reuse work for
             all these models, and results may differ by rounding.
         body: Identifier of the model's body (all layers except the head); "" if unknown. Models with the same
-            identifier must differ only in their heads. The engine may then reuse work. Results do not change.
+            identifier must have equal bodies. The engine may reuse work for these models. Results do not change.
         output: The requested values. Features are the inputs of the network's last layer.
     """
 
@@ -270,9 +270,9 @@ class EngineInputs:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of local training: ``epochs`` epochs that train the parameters ``trains``.
+    """One phase of local training. ``epochs``: the number of epochs.
 
-    ``trains`` is "all", "head" or "body". The body consists of all parameters except the head.
+    ``trains``: the parameters to train: "all", "head", or "body" (all except the head).
     """
 
     epochs: int
@@ -285,7 +285,7 @@ class Phase:
 class Recipe:
     """The training configuration of one client in one round.
 
-    The client minimizes the mean loss plus ``proximal / 2 * ||w - w_start||^2``, where w_start is the initial model.
+    The client minimizes the mean loss plus ``proximal / 2 * ||w - w_start||^2``, where w_start are the initial weights.
 
     Attributes:
         phases: The phases of the training, in order.
@@ -295,7 +295,7 @@ class Recipe:
         cosine: Whether the learning rate of step t is ``lr * (1 + cos(pi * t / T)) / 2``, where T is the maximum number
             of steps. If false, the learning rate is constant.
         check: Number of steps between two evaluations on held-out examples (see ``LocalTraining.held``).
-        patience: Number of steps without a lower loss on held-out examples after which training stops.
+        patience: Training stops after this number of steps without a lower loss on held-out examples.
     """
 
     phases: tuple[Phase, ...]

@@ -42,7 +42,7 @@ class Field:
 # With flat vectors, averaging models, adding control variates and stacking models each take one line of code.
 @dataclass(frozen=True)
 class FlatLayout:
-    """The position of each parameter and buffer in the flat vectors, in the order of the model's definition."""
+    """The positions of a model's parameters and buffers in two flat vectors, in the order of the model's definition."""
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
@@ -113,7 +113,7 @@ class FlatLayout:
         return fnmatch.fnmatchcase(field.name, pattern)
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Return a list: the values of ``weights`` [P] outside the head, as views, and then ``buffers`` [Q]."""
+        """Return one view into ``weights`` [P] for each tensor of the body, followed by ``buffers`` [Q]."""
         parts = []
         for field in self.parameters:
             if not self._matches(field, "head"):
@@ -122,7 +122,7 @@ class FlatLayout:
 
 
 def layout_of(network: Network) -> FlatLayout:
-    """Return the positions of the parameters and buffers of the network's model in flat vectors."""
+    """Return the :class:`FlatLayout` of models with the architecture ``network``."""
     # Building a model on the meta device needs no memory and no random draws.
     with torch.device("meta"):
         model = build_network(network)
@@ -130,15 +130,15 @@ def layout_of(network: Network) -> FlatLayout:
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return the initial model of :func:`initial_network` as flat vectors: P weights, and Q buffer values."""
+    """Return the model from :func:`initial_network` as two flat vectors: P weights, and Q buffer values."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
     """Return a new model with initial weights that depend on the run's ``seed``.
 
-    If the network has a pretrained encoder, the encoder's weights are loaded. ``data_root``: the base folder of a
-    relative path to these weights.
+    If the network has a pretrained encoder, the encoder's weights are loaded. A relative path of these weights starts
+    at ``data_root``.
 
     Raises:
         UserError: A custom model does not accept the images, or does not return one logit per class.
@@ -154,7 +154,7 @@ def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.M
 
 
 def check_network(network: Network, seed: int) -> None:
-    """Check a custom model on images of the task. Networks of the package are not checked.
+    """Check a custom model on images with the shape of the task's images. Other models are not checked.
 
     Raises:
         UserError: The custom model does not accept the images, or does not return one logit per class.
@@ -176,9 +176,9 @@ def _joined(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Return views into the flat vector ``flat``, by name: one view for each tensor in ``fields``.
+    """Return one view into ``flat`` for each tensor in ``fields``, by name.
 
-    If ``flat`` has leading dimensions, each view has the same leading dimensions.
+    ``flat``: one flat vector, or several with leading dimensions. Each view has the same leading dimensions.
     """
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}

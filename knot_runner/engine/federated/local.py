@@ -23,7 +23,7 @@ class Epoch:
 
     Attributes:
         trains: The parameters that are trained: "all", "head" or "body".
-        order: The positions of the images among the client's images, int64, shape [n].
+        order: The order of the n images, as indices into the client's images, int64, shape [n].
         crops: The augmentation of each image, shape [n, 3] (:func:`sample_epoch`). None without augmentation.
     """
 
@@ -33,9 +33,10 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Yield the epochs of all phases of a client's training. Each has a random order and augmentation of the images.
+    """Yield the epochs of all phases of a client's training.
 
-    Random numbers depend only on (seed, round, client) and are therefore the same in every engine.
+    Each epoch has a random order and augmentation of the images. Random numbers depend only on (seed, round,
+    client) and are therefore the same in every engine.
     """
     recipe = request.recipe
     draws = local_draws(request)
@@ -51,5 +52,5 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Return the number of optimizer steps in one round of a client with ``count`` examples."""
+    """Return the number of optimizer steps that a client with ``count`` examples takes in one round."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)

@@ -48,7 +48,7 @@ class Loop:
         self.read: Tensor | None = None  # last input of the head, if an objective reads features
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`)."""
+        """Train every client of ``cohort``; return the results in the order of ``cohort`` (:meth:`Engine.train`)."""
         return [self.train_client(request) for request in cohort]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
@@ -88,8 +88,8 @@ class Loop:
     def features(self, model: ClientModel, rows: Tensor) -> Tensor:
         """Return the features of training examples under ``model``, shape [n, H].
 
-        ``rows``: the row numbers of the examples. Features are the inputs of the last layer. After the call, the
-        engine's own model has the same weights as before.
+        ``rows``: the row numbers of the examples. Features are the inputs of the last layer. The call does not
+        change the weights of the engine's own model.
         """
         current = ClientModel(*flat.flat_vectors(self.model))
         outputs = self.infer(Inference(model, rows, "train", output="features"))
@@ -99,7 +99,7 @@ class Loop:
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
         """Return a loss function of (logits, rows) that calls ``loss(logits, rows, features)``.
 
-        The features are those of the last forward pass of the engine's model, or of a copy of this model.
+        The features come from the latest forward pass of the engine's model or of a copy of this model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -22,10 +22,10 @@ AROUND = ("privacy", "fleet")
 
 
 def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
-    """Add the wrappers that ``settings`` select.
+    """Wrap ``method`` in the wrappers that ``settings`` select.
 
     Returns:
-        The wrapped method, the federation for it, and notes for the user.
+        The wrapped method, the federation on which it runs, and notes for the user.
 
     Raises:
         UserError: The method does not support one of the wrappers.

@@ -32,7 +32,7 @@ def compressed(method: Method, share: float) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Keep only the largest entries of the update in a message; set the others to 0.
+    """Keep only the largest entries of the update in a message; set the other entries to 0.
 
     ``share`` is the fraction of entries that are kept; at least one is kept. Entries are compared by absolute value.
     The size of the message counts the kept entries and their indices. If the message would not become smaller, it is

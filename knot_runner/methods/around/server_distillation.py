@@ -40,7 +40,7 @@ ENSEMBLE = "ensemble"
 
 
 def with_distillation(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` with server distillation of the averaged model.
+    """Return ``method`` with server distillation into the averaged model.
 
     The method is returned unchanged if ``config`` has no server distillation, or if the method already has an exchange
     of second messages.
@@ -61,7 +61,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return ``each`` if the server needs every client's message; ``either`` if the clients' mean logits suffice."""
+    """Return ``each`` if the server needs every client's message; ``either`` if the mean of the messages suffices."""
     if spec.ensemble != "logits" or spec.weighting != "A":
         return "each"
     if spec.terms:
@@ -79,7 +79,7 @@ def ask(
     """Return the inference requests for one client's logits.
 
     The first request is for the transfer set. If the weighting reads probability biases, a second request is for random
-    examples. The list is empty in rounds without distillation, and in the additional last round of FedPer.
+    examples. The list is empty in rounds without distillation, and in rounds after ``training.rounds``.
 
     ``model`` is the client's trained model.
     """
@@ -96,7 +96,7 @@ def answer(config: FederatedSettings, federation: Federation, client: int, logit
     """Return a client's second message. The argument ``logits`` holds the results of the requests of :func:`ask`.
 
     - part ``logits`` [n, C]: the client's logits on the transfer set
-    - part ``bias`` [C], if the weighting reads probability biases: the client's bias
+    - part ``bias`` [C]: the client's probability bias. This part exists only if the weighting reads it
     """
     parts = {"logits": logits[0]}
     if len(logits) > 1:
@@ -108,7 +108,7 @@ def plan(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers,
 ) -> list[LocalTraining]:  # fmt: skip
-    """Return one request for each student to be trained on the clients' logits.
+    """Return the requests that train the students on the clients' logits, one request per student.
 
     The student is the server's averaged model. With FedMD, the students are instead the participants' models.
     """
@@ -125,8 +125,8 @@ def fold(
     """Return the state with the distilled models, and the log entries of the distillation.
 
     The log entries are the loss and the number of steps. In rounds with an evaluation, they also include the test
-    accuracy of the server's model before and after distillation. With FedMD, each client's model is tested on the
-    client's own test examples.
+    accuracy of the server's model before and after distillation. With FedMD, this is the accuracy of the clients'
+    models on their own test examples.
     """
     if not distilled:
         return state, {}
@@ -238,9 +238,9 @@ def _request(
 
 
 def distilled_facts(rounds: int, rows: list[State]) -> State:
-    """Return the entry ``distilled`` of a run's result, a summary of all distillations; {} if there are none.
+    """Return the entry ``distilled`` of a run's result; {} if there was no distillation.
 
-    ``rows`` are the rows of the log.
+    The entry summarizes all distillations. ``rows`` are the rows of the log.
     """
     distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
@@ -260,9 +260,9 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the row numbers [n] of the transfer examples in one epoch of distillation.
 
-    By default, an epoch contains all transfer examples for training. If ``spec.steps`` is set, an epoch contains this
-    number of batches. Its examples are then taken from random permutations of the transfer set, one permutation after
-    another.
+    By default, an epoch contains all transfer examples except those for early stopping. If ``spec.steps`` is set, an
+    epoch contains ``spec.steps`` batches. The examples in these batches come from random permutations of the transfer
+    set, one permutation after another.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -274,7 +274,7 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return the row numbers of the transfer examples for training and of those for early stopping.
+    """Split the transfer examples; return the row numbers for training and the row numbers for early stopping.
 
     ``spec.valid`` is the fraction for early stopping. The split is the same in every round.
     """

@@ -97,8 +97,8 @@ def term_program(
         network: The student's network.
         points: The coordinates of the classes.
         sent: The models of the K clients.
-        weights: The weight of each client in the mean over clients, for each of n examples, shape [n, K]; None if no
-            term reads hidden layers.
+        weights: The clients' weights in the mean over clients, shape [n, K] for n examples. Used only if a term reads
+            hidden layers.
     """
     tensors: Tensors = {}
     models = 0
@@ -115,8 +115,8 @@ def term_program(
 def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
     """Local program: train the student on the weighted sum of the loss terms.
 
-    Every round starts with newly initialized parameters and buffers of the terms. Random draws are seeded by the seed,
-    the round and the student.
+    The parameters and buffers of the terms are newly initialized in every round. Random draws are seeded by the run's
+    seed, the round and the student.
     """
     spec = TermSettings(**settings)
     request = work.request

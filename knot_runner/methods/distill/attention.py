@@ -24,7 +24,8 @@ from knot_runner.util.errors import UserError
 def attention_map(maps: Tensor, p: float) -> Tensor:
     """Return the attention map of each example, shape [B, H * W], scaled to norm 1.
 
-    The map is the mean over channels of ``|A|^p``, for the features A = ``maps`` of shape [B, channels, H, W].
+    ``maps`` holds the features A, shape [B, channels, H, W]. Before scaling, the map is the mean of ``|A|^p`` over the
+    channels.
     """
     return unit_length(maps.abs().pow(p).mean(1).flatten(1))
 

@@ -37,9 +37,9 @@ def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Ge
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
     """Return the noise-contrastive loss of each example, shape [B] (Gutmann and Hyvarinen 2010).
 
-    The loss is ``-log h(s_0) - sum_j log(1 - h(s_j))``. ``scores`` [B, 1 + m] holds the score s_0 of the positive pair,
-    and the scores s_1 to s_m of the m negative pairs. ``h(s) = s / (s + m / n)`` is the probability that a pair with
-    score s is the positive pair, where n is the number of training ``examples``.
+    ``scores`` [B, 1 + m] holds, for each example, the score s_0 of the positive pair and the scores s_1 to s_m of the m
+    negative pairs. A pair with score s is positive with the probability ``h(s) = s / (s + m / n)``, where n is the
+    number of training ``examples``. The loss is ``-log h(s_0) - sum_j log(1 - h(s_j))``.
     """
     noise = (scores.shape[1] - 1) / examples
     positive = scores[:, 0] / (scores[:, 0] + noise + _FLOOR)
@@ -50,7 +50,7 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 class ContrastPair(nn.Module):
     """The contrastive loss of one pair of taps (hidden layers).
 
-    Each of the two networks has an embedding layer and a memory. A memory [examples, dim] holds a moving average of
+    Student and teacher each have an embedding layer and a memory. A memory [examples, dim] holds a moving average of
     each training example's embeddings. All embeddings have norm 1.
     """
 
@@ -75,8 +75,9 @@ class ContrastPair(nn.Module):
         """Return the contrastive loss between student and teacher in both directions, shape [B].
 
         ``f`` and ``g`` are the student's and the teacher's features. The loss is the sum of two terms. The first term
-        compares the student's embeddings with the memory of the teacher's embeddings. The second term swaps the two
-        networks. In training mode, both memories are updated afterwards.
+        compares the student's embeddings with the memory of the teacher's embeddings. The second term compares the
+        teacher's embeddings with the memory of the student's embeddings. In training mode, both memories are then
+        updated.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))

@@ -30,7 +30,7 @@ NUMBER_BYTES = 4
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
     """Return the number of bytes that the owner of local data sends after a stage.
 
-    The owner sends a trained local model, or records of activations. After other stages, nothing is sent.
+    The owner sends the local model or the activation records that a stage computes. For other stages, the number is 0.
     """
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)

@@ -54,7 +54,7 @@ from knot_runner.util.files import LogRow
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> StageState:
-    """Return the initial state. It refers to the weights of those teachers that are already trained.
+    """Return the initial state. The state lists the stored weights of each teacher that is already trained.
 
     Raises:
         UserError: A term does not fit the networks or the schedule, or the synthesis does not fit the teacher.
@@ -146,8 +146,8 @@ def fold(
 def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
     """Return the request that synthesizes images from the teacher.
 
-    If the synthesis reads records of the teacher's activations, and they do not exist yet, return the request that
-    computes them.
+    If the synthesis reads records of the teacher's activations, the records are computed first. Until they exist,
+    return the request that computes them.
     """
     (teacher,) = federation.clients
     network = teacher.network
@@ -179,8 +179,8 @@ def plan_generation(
 ) -> StageRequest:
     """Return the request that trains the student of one generation.
 
-    ``round`` is the number of this generation, from 0. ``generations`` is the number of the last generation. The
-    student of the last generation is the student of the run.
+    ``round`` is the index of this generation, and ``generations`` is the index of the last generation. Both indices
+    start at 0. The student of the last generation is the student of the run.
     """
     student = federation.server
     name = student.name
@@ -197,10 +197,10 @@ def train_students(
     config: DistillSettings, federation: PartyFederation, party: str, terms: Terms,
     teachers: list[tuple[Network, Ref]], generated: StoredPart | None = None,
 ) -> TrainStudents:  # fmt: skip
-    """Return the request that trains the student ``party``, or all students that train together.
+    """Return the request that trains the student ``party``.
 
-    ``generated`` are synthetic examples. If given, they replace the real examples for training and for selecting the
-    epoch.
+    With the schedule ``mutual``, the request trains all students. Synthetic examples ``generated`` replace the real
+    training and validation examples.
     """
     student = federation.server
     schedule = config.schedule
@@ -229,7 +229,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Return the name of one generation's student. ``number``: the number of the generation, from 0."""
+    """Return the name of one generation's student. ``number`` is the generation's index, from 0."""
     return f"generation {number + 1}"
 
 
@@ -237,17 +237,17 @@ DISTILL = StageMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
-    """Return the phases that precede the training on ``method.terms``; [] if no phase does."""
+    """Return the phases that precede the training on ``method.terms``; [] if there are none."""
     if isinstance(config.schedule, OfflineSchedule):
         return config.schedule.phases
     return []
 
 
 def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) -> TrainStudents:
-    """Return the request for the student's next phase; ``last`` if all phases have finished.
+    """Return the request for the student's next phase. If all phases have finished, return the request ``last``.
 
-    ``last`` is the request for the training on ``method.terms``. Each phase starts from the weights of the previous
-    phase. A phase returns the weights of its last epoch, not of the best epoch.
+    ``last`` trains on ``method.terms``. Each request starts from the weights after the last epoch of the previous
+    phase.
     """
     phases = phases_of(config)
     done = len(state.phases)

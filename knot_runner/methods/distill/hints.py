@@ -17,14 +17,14 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
     """Return a layer that maps features of shape ``from_shape`` to features of shape ``other``.
 
     Both shapes are [B, channels, H, W], or both are [B, D]. If the shapes are equal and ``always`` is false, the layer
-    is the identity. Otherwise, it depends on the shapes:
+    is the identity. Otherwise, the type of the layer depends on the shapes:
 
     - vectors: a linear layer
     - maps of the same size: a 1x1 convolution
     - maps of different sizes: a convolution or transposed convolution that changes the size
 
     Raises:
-        UserError: No such layer exists.
+        UserError: None of these layers fits the shapes.
     """
     if from_shape[1:] == other[1:] and not always:
         return nn.Identity()
@@ -65,16 +65,16 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
 
 
 class Hint(nn.Module):
-    """The distance between a teacher's hidden features and a student's hidden features after an adapter.
+    """The distance between a teacher's hidden features and the adapted hidden features of a student.
 
-    Let g be the teacher's features, and a the adapter's output for the student's features. The distance has one of
+    Let g be the teacher's features, and h the adapter's output for the student's features. The distance has one of
     three forms:
 
-    - ``l2``: the mean of (a - g)^2 over the elements of an example
-    - ``l1``: the mean of |a - g| over the elements of an example
-    - ``ce``: -sum over channels of softmax(g) log softmax(a), averaged over positions
+    - ``l2``: the mean of (h - g)^2 over the elements of an example
+    - ``l1``: the mean of |h - g| over the elements of an example
+    - ``ce``: -sum over channels of softmax(g) log softmax(h), averaged over positions
 
-    The adapter is initialized from torch's current random state.
+    The adapter is initialized with torch's global random generator.
     """
 
     def __init__(self, options: HintTermSettings, f: Tensor, g: Tensor) -> None:

@@ -45,9 +45,9 @@ class TermSpec:
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """Return the specification of each term in ``terms``, including the taps that it reads.
+    """Return the specification of each term in ``terms``, including the taps that the term reads.
 
-    The argument ``key`` is the name of the setting that holds the terms, for error messages.
+    In error messages, ``key`` is the name of the setting that holds the terms.
 
     Raises:
         UserError: A term is unknown, or does not fit the networks.
@@ -94,7 +94,7 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 class WeightedTerms(nn.Module):
     """The loss of one student: the weighted sum of the loss ``terms``.
 
-    The module holds the parameters and buffers of the terms. The other arguments are the inputs of each term; see
+    The module holds the parameters and buffers of the terms. For the arguments from ``student`` to ``points``, see
     :class:`TermInputs`.
     """
 
@@ -120,7 +120,7 @@ class WeightedTerms(nn.Module):
     ) -> Tensor:
         """Return the scalar loss of a batch.
 
-        ``share`` is a factor on the weight of each term that reads a teacher. If it is 0, these terms are not computed.
+        The weight of each term that reads a teacher is multiplied by ``share``. Terms with weight 0 are not computed.
         """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
@@ -144,8 +144,8 @@ class WeightedTerms(nn.Module):
         """Replace each weight "auto" by a number. Return the ``weight`` and the ``ratio`` of every term.
 
         ``ratio`` is the weighted term divided by the cross-entropy, both summed over ``batches``. An automatic weight
-        is chosen such that the ratio is ``auto_ratio``. For a batch without labels, log C replaces the cross-entropy,
-        where C is the number of classes.
+        is chosen such that the ratio is ``auto_ratio``. Let C be the number of classes. For a batch without labels,
+        log C replaces the cross-entropy.
 
         Raises:
             UserError: A term with the weight "auto" is 0 on ``batches``.
@@ -184,14 +184,14 @@ def frozen_teachers(
 ) -> Callable[[Tensor, Tensors], list[NetworkOutputs]]:
     """Return a function ``(positions, inputs) -> outputs`` that computes each teacher's outputs for a batch.
 
-    ``positions`` [B] are the positions of the batch in ``examples``, and ``inputs`` are the inputs of the batch.
+    ``positions`` [B] are the indices of the batch's examples in ``examples``. ``inputs`` are the student's inputs.
 
     Args:
         readers: For each teacher, a function that computes the teacher's outputs in evaluation mode.
         examples: The student's training examples.
-        cached: Whether the inputs are the same in every epoch. If so, the outputs for all examples are computed once,
-            and cached unless they take more than ``MOST_BYTES``.
-        originals: The images that the teachers read, in the order of ``examples``, if the student reads other images.
+        cached: Whether the inputs are the same in every epoch. If so, a teacher's outputs for all examples are cached,
+            unless they take more than ``MOST_BYTES``.
+        originals: The teachers' images, in the order of ``examples``. None if the teachers read the student's images.
     """
     outputs_of_all: list[NetworkOutputs | None] = [None] * len(readers)
     if cached:

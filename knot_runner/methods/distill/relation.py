@@ -60,8 +60,9 @@ def similarity(f: Tensor, g: Tensor) -> Tensor:
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
     """Return the PKT loss, a scalar: the mean of ``p_g log(p_g / p_f)`` over all pairs of examples.
 
-    Source: Passalis and Tefas 2018. For features x, p_x is the matrix [B, B] of cosines between examples, mapped from
-    [-1, 1] to [0, 1]. Each row of the matrix is then divided by its sum. The pairs include each example with itself.
+    Source: Passalis and Tefas 2018. For features x, the matrix p_x [B, B] is computed in two steps. The cosines between
+    examples are mapped from [-1, 1] to [0, 1]. Then each row is divided by its sum. An example also forms a pair with
+    itself.
     """
     first = _nearness_shares(f)
     other = _nearness_shares(g)
@@ -77,9 +78,9 @@ def _nearness_shares(x: Tensor) -> Tensor:
 def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
     """Return the weighted sum of the distance loss and the angle loss of RKD, a scalar (Park et al. 2019).
 
-    For the distance loss, the distances between all examples are computed in each network and divided by their mean.
-    The loss is the smooth L1 difference between the two networks' distances, averaged over all pairs of examples. For
-    the angle loss, see :func:`angle_relation`.
+    For the distance loss, each network's distances between examples are divided by that network's mean distance. The
+    loss is the smooth L1 difference between the two networks' distances, averaged over all pairs of examples. For the
+    angle loss, see :func:`angle_relation`.
     """
     loss = nothing_to_compare(f)
     if options.distance:
@@ -171,7 +172,7 @@ def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random triples of different positions in a batch, shape [count, 3].
+    """Return ``count`` random triples, shape [count, 3]. Each triple holds three different positions in a batch.
 
     ``examples`` is the number of examples in the batch.
     """
@@ -181,9 +182,9 @@ def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
     """Return the mean over triples of ``max(0, d(i, near) - d(i, far) + margin)``, a scalar.
 
-    d is the distance between two examples in the student's features ``f`` [B, d]. For a triple (i, j, k), each teacher
-    votes for j or k as the example nearer to i, by the teacher's own features [B, D]. ``near`` is the example with more
-    votes, and ``far`` the other example. Triples with a tie do not count. All features are scaled to norm 1.
+    d is the distance between two examples in the student's features ``f``. For a triple (i, j, k), each teacher votes
+    for the example, j or k, that is nearer to i in the teacher's features. ``near`` is the example with more votes, and
+    ``far`` is the example with fewer votes. The mean leaves out triples with a tie. All features are scaled to norm 1.
     """
     votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
     decided = votes != 0
@@ -205,7 +206,7 @@ def voted_triples(
 ) -> Tensor:  # fmt: skip
     """Return the sum of :func:`triplet_hinge` over pairs of taps, a scalar.
 
-    The triples are drawn from the batch. The sum is 0 for fewer than 3 examples.
+    The triples are drawn from the batch. For a batch with fewer than 3 examples, the result is 0.
     """
     if len(batch.labels) < 3:
         return nothing_to_compare(student.logits)

@@ -36,9 +36,9 @@ def softened_outputs(
 ) -> Tensor:
     """Return KL(p || q) or the cross-entropy -sum p log q for each example, shape [B] (Hinton et al. 2015).
 
-    ``options.form`` selects the loss. q = softmax(z / tau) for the student's logits z, and p = softmax(v / tau) for the
-    teacher's logits v. tau is the temperature. For several teachers, ``options.mean`` selects whether p is the mean of
-    their probabilities or the softmax of their mean logits. With ``options.temperature_squared``, the loss is
+    ``options.form`` selects one of these losses. Let tau be the temperature. q is softmax(z / tau) for the student's
+    logits z, and p is softmax(v / tau) for the teacher's logits v. With several teachers, ``options.mean`` selects the
+    mean of the teachers' p, or p for the teachers' mean logits. With ``options.temperature_squared``, the loss is
     multiplied by tau^2.
     """
     log_q = F.log_softmax(student.logits / options.temperature, dim=-1)
@@ -59,11 +59,12 @@ def softened_outputs(
 def decoupled(
     options: DkdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the DKD loss (Zhao et al. 2022) of each example, averaged over teachers, shape [B]; 0 without a label.
+    """Return the DKD loss (Zhao et al. 2022) of each example, averaged over teachers, shape [B].
 
     The loss is tau^2 (alpha TCKD + beta NCKD), where tau is the temperature. TCKD is KL(teacher || student) for two
-    events: the label, and any other class. NCKD is KL(teacher || student) for the distributions over the other classes.
-    In the first ``warmup`` epochs, the loss is multiplied by a factor that grows linearly to 1.
+    events: the label, and any other class. NCKD is KL(teacher || student) over all classes except the label. In the
+    first ``warmup`` epochs, the loss is multiplied by a factor that grows linearly to 1. For an example without a
+    label, the loss is 0.
     """
     labels = batch.labels.clamp_min(0)
     student_target, student_rest = _split(student.logits / options.temperature, labels)
@@ -94,9 +95,9 @@ def transported(
     options: SinkhornTermSettings, points: Tensor, student: NetworkOutputs, teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:  # fmt: skip
-    """Return the transport cost T_eps between student and teacher, averaged over teachers, shape [B] (KNOT eq. 1).
+    """Return the transport cost T_eps of each example, averaged over teachers, shape [B] (KNOT eq. 1).
 
-    The outputs are softmax(z / tau), where z are the logits of the student or a teacher, and tau is the temperature.
+    T_eps compares the student's and a teacher's probabilities softmax(z / tau), for logits z and temperature tau.
     """
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)

@@ -50,7 +50,7 @@ from knot_runner.models.taps import NetworkOutputs, read_taps
 class TrainStudents(OwnTraining):
     """A request to train one student, or several students that teach each other.
 
-    The artifact holds the student's weights. With several students, names of student i's weights begin with ``i.``.
+    The artifact holds the weights of all students. If there are several, the prefix ``i.`` marks student i's weights.
     """
 
     #: ``distill``, or ``phase<number>`` for an earlier phase (:mod:`knot_runner.methods.distill.distill`)
@@ -79,7 +79,7 @@ class TrainStudents(OwnTraining):
     start: Ref | None = None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the selected model weights, and a dict of training facts.
+        """Return the weights of the selected epoch, and a dict of training facts.
 
         The dict holds the facts of :func:`knot_runner.engine.stages.train_epochs`. Its entry ``terms`` holds each loss
         term's weight, and the initial ratio of the weighted term to the cross-entropy.
@@ -105,7 +105,7 @@ class PickStudent(OwnRequest):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the weights of student ``number``, and the facts about the joint training.
 
-        The training time in these facts is set to 0.
+        The returned training time is 0.
         """
         trained = resources.store.get(*self.together)
         prefix = f"{self.number}."
@@ -243,9 +243,9 @@ class Students(StageTraining):
         return sum(scores) / len(scores)
 
     def weights(self) -> Tensors:
-        """Return a copy of the student's weights.
+        """Return a copy of the weights of all students.
 
-        With several students, names of student i's weights begin with ``i.``.
+        If there are several students, the prefix ``i.`` marks student i's weights.
         """
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
 

@@ -75,8 +75,8 @@ class TermInputs:
 class Term:
     """A kind of loss term, as registered in :data:`TERMS`.
 
-    ``make(options, inputs)`` returns the unweighted loss, a function or a ``torch.nn.Module``. The parameters of a
-    module are trained with the student's parameters, and its buffers are saved in each checkpoint. Buffers may change
+    ``make(options, inputs)`` returns the unweighted loss as a function or a ``torch.nn.Module``. A module's parameters
+    are trained together with the student's parameters. A module's buffers are saved in each checkpoint. They may change
     only in training mode. The loss is called exactly once per step, so it may draw random numbers from ``batch.draws``.
     """
 
@@ -110,7 +110,7 @@ def mean_over_teachers(
 ) -> Tensor:
     """Compare the features at pairs of taps. Return the loss, summed over pairs and averaged over teachers.
 
-    ``compare(student's features, teacher's features)`` returns the loss of one pair. It is called in the order of
+    ``compare(student's features, teacher's features)`` returns the loss of one pair. The order of the pairs is that of
     :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and ``compare``, for example with
     ``functools.partial``.
     """
@@ -122,7 +122,7 @@ def mean_over_teachers(
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """Return all pairs of taps to compare, teacher by teacher, with the features at each tap.
+    """Return all pairs of taps to compare and the features at these taps, teacher by teacher.
 
     Each entry is (student's tap, student's features, teacher's tap, teacher's features).
     """
@@ -137,8 +137,8 @@ class PairModules(nn.Module):
     """A loss with a separate module for each pair of taps of each teacher.
 
     ``make(f, g)`` creates the module of a pair from the shapes of the student's features f and the teacher's features
-    g. ``each[i](f, g, batch)`` returns the loss [B] of pair i, in the order of :func:`compared_taps`. Losses are summed
-    over the pairs and averaged over teachers.
+    g. ``each[i](f, g, batch)`` returns the loss [B] of entry i of :func:`compared_taps`. Losses are summed over pairs
+    and averaged over teachers.
     """
 
     def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:
@@ -158,7 +158,7 @@ class PairModules(nn.Module):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Return the vectors ``x``, shape [..., D], scaled to norm 1. A zero vector stays 0, with a finite gradient."""
+    """Return the vectors ``x``, shape [..., D], scaled to norm 1. Zero vectors stay 0; their gradient is finite."""
     # for a zero vector, F.normalize would divide by 1e-12, which makes the gradient 1e12 times too large
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)

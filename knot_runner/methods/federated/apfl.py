@@ -38,8 +38,8 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.files import Facts
 
 
-def own(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's own model and its alpha."""
+def keep(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """Return the client's own model and the client's alpha."""
     return without(work.trained[0].kept, "loss")
 
 
@@ -76,10 +76,10 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
 
     Args:
         settings: ``adaptive``: whether alpha is trained.
-        work: The input tensors are the client's ``weights`` [P], ``buffers`` [Q] and ``alpha``.
+        work: ``work.tensors`` holds the ``weights`` [P] and ``buffers`` [Q] of the client's own model, and ``alpha``.
 
     Returns:
-        The mean loss of the global model, and the new values of the input tensors. A further tensor ``loss`` holds the
+        The mean loss of the global model, and the new values of ``work.tensors``. A further tensor ``loss`` holds the
         mean loss of the mixed model.
     """
     alpha = float(work.tensors["alpha"])
@@ -130,6 +130,6 @@ def _mixed(alpha: float, personal: Tensor, sent: Tensor) -> Tensor:
 
 
 APFL = replace(
-    averaging.FEDAVG, plan=plan_with(_with_own), deployed=deployed, own=own, one_model=False,
+    averaging.FEDAVG, plan=plan_with(_with_own), deployed=deployed, keep=keep, one_model=False,
     observe=partial(kept_means, alpha="alpha", own_loss="loss"),
 )  # fmt: skip

@@ -66,7 +66,7 @@ def drawn_requests(
 def local_request(
     config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
-    """Return the request to train the model ``start`` in ``round`` on the examples of ``client``."""
+    """Return the request of ``round`` that trains the model ``start`` on the examples of ``client``."""
     training, party = federation.training, federation.clients[client]
     recipe = Recipe(
         phases=(Phase(training.local_epochs),),
@@ -102,11 +102,11 @@ def fold_round(
 
     def messages() -> Iterator[Sent]:
         for work in works:
-            begun = method.begun(state, work)
-            sent = method.send(Sent(work.client, work.examples, method.message(config, begun, federation, work)), 1)
-            costs["bytes_down"] += size((method.received or received)(config, begun, federation, work.client))
+            start = method.start_state(state, work)
+            sent = method.send(Sent(work.client, work.examples, method.message(config, start, federation, work)), 1)
+            costs["bytes_down"] += size((method.received or received)(config, start, federation, work.client))
             costs["bytes_up"] += sent.bytes
-            for name, tensor in method.own(config, begun, federation, replace(work, sent=sent.parts)).items():
+            for name, tensor in method.keep(config, start, federation, replace(work, sent=sent.parts)).items():
                 kept[f"client/{work.client}/{name}"] = tensor
             yield sent
 
@@ -141,9 +141,9 @@ def message(
 def changes(
     config: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | slice
 ) -> ClientMessage:
-    """Return the client's message as in :func:`message`, for the parameters that ``shared`` selects.
+    """Return the client's message in the format of :func:`message`.
 
-    ``shared`` is a mask [P] or a slice.
+    ``update`` covers only the parameters that ``shared`` selects. ``shared`` is a mask [P] or a slice.
     """
     result = work.trained[0]
     parts = {"update": (result.weights - state["weights"])[shared]}
@@ -155,9 +155,9 @@ def changes(
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the weighted mean of the messages, and an empty log row.
 
-    A client is weighted by its number of training examples. If the aggregation is ``uniform``, and for message parts in
-    ``gathering.unweighted``, all clients have equal weights. The mean has the dtype float64. If there are no messages,
-    the mean is {}.
+    The weight of a client is its number of training examples. With ``uniform`` aggregation, all clients have equal
+    weights. In message parts that ``gathering.unweighted`` names, all clients always have equal weights. The mean has
+    the dtype float64. If there are no messages, the mean is {}.
     """
     sums, weights = ClientMessage(), defaultdict[str, float](float)
     for sent in gathering.sent:
@@ -183,13 +183,13 @@ def fold(
 ) -> Folded:
     """Update the global model w with the mean d of the clients' updates.
 
-    ``method.server.optimizer`` selects the new w, with the server's learning rate lr:
+    Let lr be the server's learning rate. ``method.server.optimizer`` selects the formula for the new w:
 
     - ``none``: w + lr d
-    - ``momentum`` (FedAvgM): w + lr u, with the velocity u <- beta1 u + d
-    - ``adam`` (FedAdam, Reddi et al. 2021, Algorithm 2): w + lr m / (sqrt(v) + tau), with Adam's moments m and v of d
+    - ``momentum`` (FedAvgM): w + lr u, for the updated velocity u <- beta1 u + d
+    - ``adam`` (FedAdam, Reddi et al. 2021, Algorithm 2): w + lr m / (sqrt(v) + tau), for Adam's moments m and v of d
 
-    Running statistics change by the mean of the clients' changes.
+    The mean change of the clients' running statistics is added to the global running statistics.
     """
     server, step, after = config.server, mean["update"].double(), dict(state)
     if len(step) < len(state["weights"]):
@@ -219,7 +219,8 @@ def _moment(state: FederatedState, name: str, step: Tensor) -> Tensor:
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the model that the client uses.
 
-    This is the global model with the client's unshared parameters and local running statistics, if the client has any.
+    This is the global model. If the client has unshared parameters or local running statistics, they replace the global
+    ones.
     """
     weights = state["weights"]
     if f"client/{client}/unshared" in state:
@@ -242,7 +243,7 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | slice:
-    """Return the index of the shared parameters: a mask [P], or a slice if all parameters are shared."""
+    """Return a mask [P] that selects the shared parameters. If all parameters are shared, return a full slice."""
     if config.patterns == ("*",):
         return slice(None)
     return federation.layout.matching(config.patterns)

@@ -38,10 +38,9 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 
 
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
-    """Return the numbers of the stragglers: the clients that are slow in the whole run.
+    """Return the indices of the stragglers: the clients that are slow in every round.
 
-    With ``by=speed``, stragglers are the slowest clients of the simulated fleet. Otherwise, they are drawn at random
-    from the seed.
+    With ``by=speed``, stragglers are the slowest clients of the simulated fleet. Otherwise, they are drawn at random.
     """
     assert config.stragglers is not None
     count = len(federation.clients)
@@ -58,7 +57,7 @@ def chilled(request: LocalTraining, config: FederatedSettings, federation: Feder
 
     Stragglers have their own T and number of epochs.
 
-    With ``lr_control``, a control experiment, the loss uses temperature 1, and the learning rate is divided by T.
+    ``lr_control`` selects a control experiment: the loss uses temperature 1, and the learning rate is divided by T.
     """
     recipe = request.recipe
     is_per_sample = config.hard_temperature is not None

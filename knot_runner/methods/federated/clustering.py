@@ -24,7 +24,7 @@ class Clusters:
     """The result of a clustering.
 
     Attributes:
-        labels: Each client's cluster number. Clusters are numbered in the order of their first clients.
+        labels: The cluster index of each client. Clusters are sorted by their first clients.
         eigenvalues: Eigenvalues of the graph's normalized Laplacian, ascending; empty if no graph was built.
     """
 
@@ -34,7 +34,7 @@ class Clusters:
 
     @property
     def members(self) -> list[list[int]]:
-        """Return the clients of each cluster, in ascending order."""
+        """Return, for each cluster, the indices of its clients in ascending order."""
         members: list[list[int]] = [[] for _ in set(self.labels)]
         for client, label in enumerate(self.labels):
             members[label].append(client)
@@ -44,7 +44,7 @@ class Clusters:
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
     """Group clients into clusters by the squared distances between their data.
 
-    The method is k-means on the first eigenvectors of the graph Laplacian, as in scikit-learn.
+    The method is scikit-learn's k-means on the first eigenvectors of the graph Laplacian.
 
     Args:
         matrix: Squared distances [N, N], symmetric and non-negative.
@@ -96,12 +96,12 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
 
 
 def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
-    """Return the edge weights of the graph of clients, shape [N, N], in the range from 0 to 1.
+    """Return the edge weights of the graph of clients, shape [N, N]. Each weight is between 0 and 1.
 
-    Without ``settings.neighbors``, the weight is (s - d) / s for an entry d of ``matrix``, where s is
-    ``settings.scale``. With ``settings.neighbors``, each client selects this number of nearest clients. As in the
-    public code, the client itself is one of them. An edge has weight 1 if its two clients select each other, 1/2 if
-    only one selects the other, and otherwise 0.
+    Let s be ``settings.scale``. Without ``settings.neighbors``, an entry d of ``matrix`` gives the weight (s - d) / s.
+    With ``settings.neighbors``, each client selects this number of nearest clients. As in the public code, the client
+    itself is one of them. An edge has weight 1 if its two clients select each other. The weight is 1/2 if only one
+    client selects the other, and 0 if neither does.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -124,15 +124,15 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
 def eigenvalues(graph: np.ndarray) -> np.ndarray:
     """Return the eigenvalues [N] of the normalized Laplacian I - D^{-1/2} W D^{-1/2}, in ascending order.
 
-    W is the matrix ``graph`` of edge weights, and D the diagonal matrix of its row sums.
+    W is the matrix ``graph`` of edge weights. D is the diagonal matrix of the row sums of W.
     """
     return np.clip(np.linalg.eigvalsh(laplacian(graph, normed=True)), 0, None)
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the number of clusters k, from 1 to N/2, with the largest gap between eigenvalues number k and k + 1.
+    """Return the number of clusters k, from 1 to N/2, for which eigenvalue k + 1 minus eigenvalue k is largest.
 
-    ``values``: the N eigenvalues, in ascending order. Source: von Luxburg 2007, 8.3.
+    ``values`` holds eigenvalues 1 to N, in ascending order. Source: von Luxburg 2007, 8.3.
     """
     # More than N/2 clusters would include clusters of one client, which are not useful.
     most = max(len(values) // 2, 1)

@@ -23,7 +23,7 @@ from knot_runner.config.settings.methods.federated import AveragingSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_model, own
+from knot_runner.methods.federated.own_models import keep, kept_model
 from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
@@ -71,4 +71,4 @@ def _own_request(
     return replace(sent, start=model, recipe=recipe, control=control)
 
 
-DITTO = replace(averaging.FEDAVG, plan=plan, deployed=deployed, own=own, observe=observe, one_model=False)
+DITTO = replace(averaging.FEDAVG, plan=plan, deployed=deployed, keep=keep, observe=observe, one_model=False)

@@ -58,8 +58,8 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
     return averaging.init(config, federation)
 
 
-def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's trained model, and its mixing weights W."""
+def keep(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """Return the client's trained model, and the client's mixing weights W."""
     (result,) = work.trained
     return model_parts(result) | without(result.kept, "passes")
 
@@ -67,8 +67,8 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the model that the client uses.
 
-    With ``config.deployed=trained``, this is the client's latest model. Otherwise, it is the mix of the latest model
-    and the current global model, with the client's last W. A client that has not trained uses the global model.
+    With ``config.deployed=trained``, this is the client's latest model. Otherwise, the client's last W mixes this
+    model with the current global model. A client that has not trained uses the global model.
     """
     whole = averaging.deployed(config, state, federation, client)
     personal = kept_model(state, client)
@@ -113,13 +113,13 @@ def _with_mix(
 def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     """Local program: learn the mixing weights W, and train from the mix v + (w - v) W.
 
-    v is the client's own model, and w the global model. Each batch changes W by ``-rate * gradient * (w - v)``, with
-    the gradient at the mix. W is then clipped to [0, 1].
+    v is the client's own model, and w is the global model. For each batch, let g be the gradient of the loss at the
+    mix. W changes by ``-rate * g * (w - v)``, and is then clipped to [0, 1].
 
     Args:
-        settings: ``config``: the settings of the method. ``start``: the index of the first of p mixed parameters.
+        settings: ``config``: the settings of the method. ``start``: the index of the first mixed parameter.
             ``max_epochs``: the maximum number of passes.
-        work: The input tensors are ``weights`` [P], the client's own model, and ``mix`` [p], the initial W.
+        work: ``work.tensors`` holds v as ``weights`` [P], and the initial W of the p mixed parameters as ``mix`` [p].
 
     Returns:
         The mean training loss, and two tensors: ``mix`` [p] is the learned W, and ``passes`` is the number of passes.
@@ -168,6 +168,6 @@ def _mixed(start: int, personal: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
 
 
 FEDALA = replace(
-    averaging.FEDAVG, init=init, plan=plan_with(_with_mix), deployed=deployed, own=own, one_model=False,
+    averaging.FEDAVG, init=init, plan=plan_with(_with_mix), deployed=deployed, keep=keep, one_model=False,
     observe=partial(kept_means, mix="mix", mix_passes="passes"),
 )  # fmt: skip

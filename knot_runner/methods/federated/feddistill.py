@@ -62,11 +62,11 @@ def regularized(
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
     """Return the other clients' mean logits for each label, and flags for labels whose mean is known.
 
-    The logits of a label are averaged over the other clients that have examples of this label. With privacy, they are
-    averaged over all participants of the previous round.
+    The logits of a label are averaged over the other clients that have examples of this label. With privacy, the
+    average covers all participants of the previous round, possibly including the client.
 
     Returns:
-        The mean logits, float64 [C, C], and the flags, shape [C]. None if no other client has sent a message.
+        The mean logits, float64 [C, C], and the flags, shape [C]; None if no other client has sent a message.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
@@ -82,11 +82,11 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return the objective ``CE(z, y) + weight CE(z / tau, softmax(F_y / tau))``.
 
-    z are the client's logits, y is the label, and F_y holds the other clients' mean logits of label y. The second term
-    covers only examples whose F_y is known.
+    z are the client's logits, y is the label, and F_y are the other clients' mean logits for label y. For examples
+    whose F_y is unknown, the second term is 0.
 
     Args:
-        settings: ``weight``, tau as ``label_temperature``, and the settings of the cross-entropy CE(z, y).
+        settings: ``weight``, ``label_temperature`` (tau), and the settings of the cross-entropy CE(z, y).
         inputs: The tensor ``label_logits`` [n, C] holds the F_y of each example. The tensor ``known`` [n] tells for
             each example whether F_y is known.
     """
@@ -115,7 +115,7 @@ def told(config: FedDistillSettings, state: FederatedState, federation: Federati
 def ask(
     config: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return a request for inference of the client's trained model on the client's training examples."""
+    """Return the request that computes the trained model's logits for the client's training examples."""
     return [federation.inference(client, model, federation.clients[client].train, "train")]
 
 
@@ -139,7 +139,7 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state with each participant's message or, with privacy, with the mean of all messages."""
+    """Return the state with each participant's message. With privacy, it holds statistics of all messages instead."""
     after = dict(state)
     for sent in answers.each:
         after[f"label_logits/{sent.client}"], after[f"label_counts/{sent.client}"] = sent.parts.values()

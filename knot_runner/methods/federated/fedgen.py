@@ -86,7 +86,7 @@ def plan(config: FedGenSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return FedAvg's message and ``labels`` [C], the fraction of the client's examples with each label."""
+    """Return FedAvg's message and ``labels`` [C]: for each label, its fraction among the client's examples."""
     labels = federation.train_labels[federation.clients[work.client].train]
     counts = torch.bincount(labels, minlength=len(federation.labels.names))
     parts = averaging.message(config, state, federation, work)
@@ -98,8 +98,8 @@ def fold(
 ) -> Folded:
     """Take FedAvg's server step, and train the generator with the last layer of the new global model.
 
-    This function is used with privacy. Labels are drawn with the clients' mean label frequencies. If noise leaves no
-    positive frequency, labels are drawn uniformly.
+    With privacy, this function replaces :func:`fold_each`. The probabilities of random labels are the clients' mean
+    label frequencies. If noise leaves no positive frequency, labels are drawn uniformly.
     """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
@@ -129,7 +129,7 @@ def train_generator(
     """Train the generator in ``state`` with the last layers ``heads``.
 
     Returns:
-        The state ``after`` with the trained generator, and a log row with the mean loss.
+        The new state, and a log row with the mean loss. The new state is ``after`` with the trained generator.
     """
     spec = config.generator
     model = _generator(config, federation, state)
@@ -161,11 +161,11 @@ def with_generator(config: FedGenSettings, state: FederatedState, federation: Fe
 
 
 def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the objective of a client, the sum of three terms; see the module's docstring.
+    """Return a client's objective. The objective is the sum of three terms; see the module's docstring.
 
     Args:
         settings: ``alpha``, ``beta``, and the settings of the first term, CE(p, y).
-        inputs: ``inputs.head`` is the current last layer. The tensors are:
+        inputs: ``inputs.head`` is the current last layer. The entries of ``inputs.tensors`` are:
 
             - ``drawn`` [n]: a random label for each example
             - ``drawn_features`` [n, H]: features generated for the random label
@@ -248,7 +248,7 @@ class Head:
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
     """Return a new generator of features [B, H].
 
-    Its input [B, E + C] is noise, followed by the one-hot code of a label.
+    The generator's input [B, E + C] is noise, followed by the one-hot code of a label.
     """
     with seeded(seed, "generator"):
         first = nn.Linear(spec.noise + classes, spec.hidden)
@@ -280,7 +280,7 @@ def noisy_features(
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Return the scalar loss of the generator on a batch, the sum of two terms; see the module's docstring.
+    """Return the generator's scalar loss on a batch. The loss is the sum of two terms; see the module's docstring.
 
     Args:
         features: The generated features [B, H].
@@ -301,7 +301,7 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
 
 
 def model_tensors(model: nn.Module) -> Tensors:
-    """Return the generator's weights and running statistics, as entries of a state."""
+    """Return the generator's weights and running statistics as state entries."""
     return {f"{MODEL}{name}": tensor.clone() for name, tensor in model.state_dict().items()}
 
 

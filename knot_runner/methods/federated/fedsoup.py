@@ -61,7 +61,7 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     return averaging.init(config, federation)
 
 
-def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def keep(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """Return the model that the client sent, and the client's pool of global models."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 
@@ -91,7 +91,7 @@ def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
         work: The input tensors are:
 
             - ``pool`` [P]: the mean of the global models in the client's pool
-            - ``pool_size``: the number of these models
+            - ``pool_size``: the number of global models in the pool
             - ``valid`` [v]: the row numbers of held-out examples
 
     Returns:
@@ -120,6 +120,6 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
 
 
 FEDSOUP = replace(
-    averaging.FEDAVG, init=init, plan=plan_with(_with_soup), deployed=ditto.deployed, own=own, one_model=False,
+    averaging.FEDAVG, init=init, plan=plan_with(_with_soup), deployed=ditto.deployed, keep=keep, one_model=False,
     observe=partial(kept_means, pool_size="pool_size"),
 )  # fmt: skip

@@ -41,7 +41,7 @@ def plan_with(change: Callable[..., LocalTraining], plan: PlanFunction = averagi
     return changed_plan
 
 
-def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def keep(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """Return the client's own model after the round's training."""
     return model_parts(work.trained[-1])
 
@@ -66,7 +66,7 @@ def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedStat
 
 
 def kept_model(state: FederatedState, client: int) -> ClientModel | None:
-    """Return the own model of ``client``; None if the client has not trained."""
+    """Return the client's own model; None if the client has not trained."""
     weights = state.get(f"client/{client}/weights")
     if weights is None:
         return None
@@ -74,10 +74,10 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
 
 
 def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
-    """Return log entries. ``names`` maps the name of each entry to the name of a tensor.
+    """Return log entries with the means of tensors that local training returned.
 
-    An entry is the mean of this tensor's elements, averaged over the clients whose training returned the tensor. If no
-    training returned it, the entry is left out.
+    ``names`` maps the name of each entry to the name of a tensor. The entry is the mean of the tensor's elements,
+    averaged over the clients that returned the tensor. If no client returned the tensor, the entry is left out.
     """
     row: RoundRow = {}
     for entry, name in names.items():
@@ -91,4 +91,4 @@ def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
     return row
 
 
-LOCAL = Method(init, plan, deployed=deployed, own=own, one_model=False)
+LOCAL = Method(init, plan, deployed=deployed, keep=keep, one_model=False)

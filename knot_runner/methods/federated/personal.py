@@ -32,7 +32,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     """Return the state with the initial global model.
 
     Raises:
-        UserError: The model has no body, or no epoch is left for the body.
+        UserError: The model has only a head, or the head's training leaves no epoch for the body.
     """
     if not federation.layout.mask("body").any():
         raise UserError(

@@ -35,7 +35,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """Return the state with the initial global model. All control variates are 0, and are not stored yet.
+    """Return the state with the initial global model. Control variates without a state entry are 0.
 
     Raises:
         UserError: The optimizer is not plain SGD.
@@ -65,7 +65,7 @@ def corrected(
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """Return FedAvg's message and ``control``, the change c_k+ - c_k of the client's control variate.
+    """Return FedAvg's message and ``control``, the change of the client's control variate.
 
     By line 12 of Algorithm 1, this change is (w - w_k) / (K lr) - c. The received model is w, the model after K local
     steps is w_k, and the server's control variate is c.
@@ -78,8 +78,8 @@ def message(
     return parts | {"control": change.to(request.start.weights.dtype)}
 
 
-def own(config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's new control variate: c_k plus the change that the client has sent."""
+def keep(config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """Return the client's new control variate: its previous value plus the change in the client's message."""
     return {"control": control_of(state, f"client/{work.client}/control") + work.sent["control"]}
 
 
@@ -87,10 +87,10 @@ def fold(
     config: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage,
     share: float,
 ) -> Folded:  # fmt: skip
-    """Take FedAvg's server step, and set c to c + sum_k (c_k+ - c_k) / N (SCAFFOLD, line 17 of Algorithm 1).
+    """Take FedAvg's server step, and add sum_k (c_k+ - c_k) / N to the server's control variate.
 
-    c is the server's control variate, and c_k+ - c_k the change of client k's control variate. N is the number of all
-    clients, so the added term is the mean change times the fraction of participants.
+    c_k+ - c_k is the change of client k's control variate, and N is the number of all clients (SCAFFOLD, line 17 of
+    Algorithm 1). The added term is the mean change times the fraction of participants.
     """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")
@@ -110,6 +110,6 @@ def with_control(
 
 
 SCAFFOLD = Method(
-    init, plan_with(corrected), message, fold, averaging.deployed, own=own, received=with_control,
+    init, plan_with(corrected), message, fold, averaging.deployed, keep=keep, received=with_control,
     unweighted=("control",),
 )  # fmt: skip

@@ -39,11 +39,11 @@ def client_models(state: Tensors) -> list[ClientModel]:
 
 @dataclass(frozen=True)
 class Updates:
-    """Clients' updates dW_i = W_i - W_0, where W_i is the trained model and W_0 the model that client i started from.
+    """Clients' updates dW_i = W_i - W_0. W_0 is the model from which client i started, and W_i is the trained model.
 
     Attributes:
-        starts: U distinct initial models, shape [U, P]. Clients may share a row.
-        begins: The row of each client's W_0 in ``starts``, shape [K].
+        starts: U distinct initial models, shape [U, P]. Several clients may have the same row.
+        begins: For each client, the row number of W_0 in ``starts``, shape [K].
         trained: The trained models W_i, shape [K, P].
     """
 
@@ -65,7 +65,8 @@ class Updates:
     def applied(self, matrix: Tensor) -> Tensor:
         """Return the combined model W_0 + sum_i matrix_ki dW_i of every client k, shape [K, P].
 
-        The identity matrix gives exactly the trained models, and the zero matrix exactly the initial models.
+        With the identity matrix, the combined models are exactly the trained models. With the zero matrix, they are
+        exactly the initial models.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         # W_0 + (W_k - W_0) would differ from W_k by rounding. The result is therefore a weighted sum of models.
@@ -76,8 +77,8 @@ class Updates:
     def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
         """Return the inner products of M vectors with the K updates dW_i, float64 [M, K].
 
-        The vectors are the differences a - b of the pairs (a, b) in ``moved``. Without ``moved``, they are the updates
-        dW_i.
+        The vectors are the differences a - b of the pairs (a, b) in ``moved``. If ``moved`` is None, the vectors are
+        the updates dW_i.
         """
         count = len(self.trained) if moved is None else len(moved)
         sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
@@ -98,7 +99,7 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return how well ``matrix[k, i]`` predicts that clients k and i share a group: the area under the ROC curve.
+    """Return the area under the ROC curve of ``matrix[k, i]`` as a predictor of whether clients k and i share a group.
 
     The curve is computed over all pairs of different clients. If all pairs share a group, or no pair does, the result
     is None. ``groups``: each client's group.
@@ -118,13 +119,13 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> Facts:
     Entry (k, i) is the weight of client i's update in the model of client k.
 
     - ``own``: the mean weight of a client's own update (the diagonal)
-    - ``others``: the mean weight of other clients' updates
-    - ``negative``: the fraction of the other clients' weights that are negative
+    - ``others``: the mean weight of other clients' updates (off the diagonal)
+    - ``negative``: the fraction of negative weights off the diagonal
 
     If ``groups`` is given:
 
-    - ``within``: the mean weight of other clients in the same group
-    - ``across``: the mean weight of clients in other groups
+    - ``within``: the mean weight over pairs of different clients in the same group
+    - ``across``: the mean weight over pairs of clients in different groups
     - ``auc``: the result of :func:`same_group_auc`
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)

@@ -28,8 +28,8 @@ class PersonalFederation(Federation):
 
     Attributes:
         method: The settings of the federated method.
-        start: A function from a client to theta_0, the model that the client used after the last round. With FedAvg,
-            this is the global model.
+        start: ``(client) -> theta_0``: the model that the client used after the last round. With FedAvg, theta_0 is
+            the global model.
         groups: Each client's group; None if the partition defines no groups.
     """
 
@@ -54,15 +54,15 @@ class PersonalFederation(Federation):
 
 @dataclass(frozen=True)
 class Point:
-    """A point at which one model of every client is evaluated.
+    """An evaluation point of a personalization. Every client has one model at this point.
 
     Attributes:
         step: The number of checkpoints that training has reached so far. In ``cossim``, the number of averaging rounds
             so far.
         epochs: The number of epochs that the client has trained after the last round.
         alpha: The weight of the trained model in a mix with theta_0; 1 for the trained model alone.
-        phase: ``trained`` for a model that the client has trained, ``combined`` for a combination of several clients'
-            models; None if the personalization does not combine clients' models.
+        phase: ``trained``: a model that the client has trained. ``combined``: a combination of several clients' models.
+            None: the personalization does not combine clients' models.
     """
 
     step: int
@@ -91,11 +91,11 @@ class Personalization:
     """A kind of personalization, as registered in :data:`PERSONALIZATIONS`.
 
     Attributes:
-        method: A method. Its functions receive a :class:`PersonalFederation`.
-        rounds: ``(settings, federation) -> number``: the number of rounds of this method.
+        method: The method that trains the clients. Its functions receive a :class:`PersonalFederation`.
+        rounds: ``(settings, federation) -> number``: the number of rounds of ``method``.
         points: ``(settings) -> points``: all evaluated points, in order.
         measured: ``(settings, federation, state, round) -> pairs``: the models to evaluate after ``round``. Each pair
-            holds the index of a point, and a dict from clients to their models. Over all rounds, every client has one
+            holds the index of a point, and a dict from client numbers to models. Over all rounds, every client has one
             model at every point.
         check: ``(settings, federation) -> notes``: notes for the user, before the first federated round. Raises
             ``UserError`` if the method cannot personalize these clients.
@@ -120,7 +120,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
     """Return the configuration of a client's local training after the last round.
 
     ``config`` selects the optimizer, the learning rate and the batch size. Momentum, weight decay and the proximal
-    term are 0. All other settings are as in the rounds.
+    term are 0. All other settings are those of the federated rounds.
     """
     training = federation.training
     whole = local_request(federation.method, federation, training.rounds, client, federation.model).recipe
@@ -157,7 +157,7 @@ def train_all(
 
 
 def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
-    """Return the state with the new ``models`` instead of the previous models, and a log entry with the mean loss.
+    """Return the state with ``models`` in place of the previous models, and a log entry with the mean loss.
 
     ``models``: state entries whose names begin with ``theta/``. ``trained``: the results of the training.
     """

@@ -49,9 +49,9 @@ def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
 
     Entries of S that are at most ``config.cutoff`` become 0. ``config.form`` then selects A:
 
-    - ``weighted``: each row of S, divided by its sum
-    - ``indicator``: the same, but the entries above the cutoff first become 1
-    - ``unnormalized``: S, as printed in the source
+    - ``weighted``: S, with each row divided by its sum
+    - ``indicator``: all entries above the cutoff become 1, and then each row is divided by its sum
+    - ``unnormalized``: S without division, as in the formula of the blog post
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept

@@ -32,7 +32,7 @@ def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float)
 def area(points: Sequence[Pair], reference: Pair) -> float:
     """Return the hypervolume of ``points``: the area between ``reference`` and the upper right envelope of the points.
 
-    A point counts only if it is better than ``reference`` in both coordinates.
+    Only points that exceed ``reference`` in both coordinates contribute to the area.
     """
     low_ood, low_id = reference
     total = 0.0
@@ -45,14 +45,14 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 
 
 def point_facts(federation: Federation, point: Point, steps: float, measures: Measures, valid: Tensor) -> Facts:
-    """Return the fields of ``point``, its ``measures``, and the mean validation accuracy of the clients.
+    """Return the fields of ``point``, ``steps``, ``measures``, and the clients' mean validation accuracy.
 
     Args:
         federation: All clients.
         point: The evaluated point.
         steps: The number of optimizer steps, averaged over clients.
         measures: The measures at this point.
-        valid: The number of each client's correct predictions on held-out examples, shape [K].
+        valid: Each client's number of correct predictions on held-out examples, shape [K].
     """
     rows = federation.rows("valid")
     shares = [int(valid[client]) / len(rows[client]) for client in federation.numbers if len(rows[client])]
@@ -71,11 +71,11 @@ def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts
         chance: The accuracy of guessing.
 
     Returns:
-        - ``id_at_matched_ood``: for d = 1, 2 and 5, the best ID accuracy among points whose OOD accuracy is at most d
-          percentage points below that of theta_0
-        - ``gain_at_matched_ood``: the value for d = 1, minus the ID accuracy of theta_0
-        - ``area``: the hypervolume of :func:`area`. The reference point is the OOD accuracy ``chance`` and the ID
-          accuracy of theta_0
+        - ``id_at_matched_ood``: for d = 1, 2 and 5, the best ID accuracy among points that lose at most d percentage
+          points of theta_0's OOD accuracy
+        - ``gain_at_matched_ood``: ``id_at_matched_ood`` for d = 1, minus the ID accuracy of theta_0
+        - ``area``: the result of :func:`area`. The reference point has the OOD accuracy ``chance`` and the ID accuracy
+          of theta_0
     """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     start_ood, start_id = pairs[0]

@@ -43,7 +43,7 @@ def fold(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state with the new models of the clients in training, and the mean training loss."""
+    """Return the state with the models in ``trained``, and a log entry with the mean training loss."""
     return with_trained(state, kept_models(trained, "theta"), trained)
 
 
@@ -52,9 +52,8 @@ def finetune_request(
 ) -> LocalTraining:
     """Return the request to train one client from checkpoint ``step`` to the next checkpoint.
 
-    The loss includes the penalty ``prox ||theta - theta_0||^2``. The request's proximal term penalizes the distance
-    from the model at which the request starts. The request's ``control`` changes the gradient so that the distance from
-    theta_0 is penalized instead.
+    The loss includes the penalty ``prox ||theta - theta_0||^2``. The request's proximal term penalizes only the
+    distance from the model at checkpoint ``step``. The request's ``control`` adds the rest of the penalty's gradient.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
@@ -66,12 +65,12 @@ def finetune_request(
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
-    """Return the current model of a client in training."""
+    """Return the model of ``client`` that ``state`` holds."""
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 
 def under_way(config: TuningSettings, federation: PersonalFederation, round: int) -> list[int]:
-    """Return the clients that train in ``round``; [] when all clients have finished."""
+    """Return the client numbers of the clients that train in ``round``; [] when all clients have finished."""
     size = _at_once(federation)
     first = round // config.checkpoints * size
     return list(federation.everyone[first : first + size])
@@ -87,7 +86,7 @@ def _at_once(federation: PersonalFederation) -> int:
 
 
 def finetune_points(config: TuningSettings) -> list[Point]:
-    """Return one point for theta_0, the model before fine-tuning, and one point for each checkpoint."""
+    """Return one point for theta_0 (the model before fine-tuning), and one point for each checkpoint."""
     return [Point(step, step * config.part, alpha=float(step > 0)) for step in range(config.checkpoints + 1)]
 
 

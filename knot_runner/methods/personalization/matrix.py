@@ -34,7 +34,7 @@ class TestRows:
 
     Attributes:
         rows: The row numbers [N] of the distinct test examples.
-        places: The position of each client's examples in ``rows``, concatenated over clients, shape [M].
+        places: The positions in ``rows`` of all clients' examples, client by client, shape [M].
         owners: The client of each entry of ``places``, shape [M].
     """
 
@@ -47,19 +47,19 @@ class TestRows:
 
     @staticmethod
     def of(test: Sequence[Tensor]) -> TestRows:
-        """Return the distinct rows of ``test``, which holds the row numbers of each client's test examples."""
+        """Return the clients' test examples. ``test`` holds one tensor of row numbers per client."""
         rows, places = torch.cat(list(test)).unique(return_inverse=True)
         owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor(list(map(len, test))))
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
-        """Return the positions [n] of the client's test examples in ``rows``."""
+        """Return the positions in ``rows`` of the client's test examples, shape [n]."""
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Return the sum of ``values`` over each client's test examples, shape [..., K].
+        """Return the sum of ``values`` over each client's test examples, shape [..., K] for K clients.
 
-        If another client has some of the test examples of ``client``, they are left out of the other client's sum.
+        Test examples that ``client`` shares with another client are left out of the other client's sum.
         ``values`` [..., N] has one entry per distinct test example.
         """
         kept = values.double()[..., self.places]
@@ -69,9 +69,9 @@ class TestRows:
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
-        """Return the numbers of test examples on which the clients' models are evaluated, int32 [K, K].
+        """Return the counts of evaluated test examples, int32 [K, K].
 
-        Entry (k, j) is the number of client j's test examples on which the model of client k is evaluated.
+        Entry (k, j) is the count of client j's test examples on which the model of client k is evaluated.
         """
         ones = torch.ones(len(self.rows))
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
@@ -87,7 +87,7 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple
         client: The client to which the model belongs.
 
     Returns:
-        The numbers of correct predictions, int32 [K], and the summed cross-entropy in nats, shape [K].
+        The counts of correct predictions, int32 [K], and the summed cross-entropy in nats, shape [K].
     """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
@@ -101,16 +101,16 @@ def matrix_measures(
     """Return the ID and OOD measures of the clients' models (docs/papers/soup.md).
 
     In each K x K matrix, row k belongs to the model of client k, and column j to the test examples of client j. OOD
-    measures are means over off-diagonal entries, weighted equally or, in ``ood_weighted``, by the other clients'
-    numbers of examples. Clients without test examples have no ID accuracy and do not count in OOD measures.
-    OOD measures are absent if no other client has test examples.
+    measures are means over off-diagonal entries. In each row, ``ood_weighted`` weights the entries by ``examples``, and
+    the other OOD measures weight the entries equally. A client without test examples has no ID accuracy, and its column
+    is left out. OOD measures are absent if no off-diagonal entry has examples.
 
     Args:
         examples: Number of test examples [K, K].
         correct: Number of correct predictions [K, K].
         loss: Summed loss [K, K].
-        clients: The clients that took part. All measures cover only these clients, except for ``unseen_accuracy``, the
-            ID accuracy of the remaining clients.
+        clients: The clients that took part. ``unseen_accuracy`` is the ID accuracy of the remaining clients. All other
+            measures cover only the clients that took part.
         global_correct: Number of the global model's correct predictions on each client's examples, shape [K]. If given,
             ``clients_hurt`` is the fraction of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
             predictions than the global model.

@@ -122,10 +122,10 @@ class Probed:
     progress: Progress
 
     def batches(self, rows: Tensor, size: int = _ROWS, stage: str = "") -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (images, labels) of the training images ``rows``, in batches of at most ``size`` images.
+        """Yield (images, labels) of the training images at row numbers ``rows``, in batches of at most ``size``.
 
-        The images are normalized float32 of shape [n, C, H, W], and the labels have shape [n]. If ``stage`` is given,
-        the progress is shown under this name.
+        The images are normalized, float32 [n, C, H, W]. The labels have shape [n]. If ``stage`` is given, the progress
+        is shown under this name.
         """
         done = 0
         if not len(rows):
@@ -140,7 +140,7 @@ class Probed:
             self.progress(stage, done, done, "done")
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Return the logits of the N images in ``rows``, shape [N, C]."""
+        """Return the logits of the N training images at row numbers ``rows``, shape [N, C]."""
         return torch.cat([self.model(images) for images, _ in self.batches(rows)])
 
 
@@ -176,7 +176,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
 
 
 def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
-    """Return the arrays of part 1 of :func:`probe_part` (Fig. 1), for the images in ``rows``."""
+    """Return the arrays of part 1 of :func:`probe_part` (Fig. 1), for the images at row numbers ``rows``."""
     parts = []
     for images, labels in probed.batches(rows, stage="gradient norms"):
         parts.append(gradient_norms(probed.model, images, labels, config.temperatures))
@@ -189,9 +189,9 @@ def gradient_norms(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient norms, shape [K, n], and whether each image is classified correctly, bool [n].
 
-    There are K ``temperatures`` and n ``images``. The norm is that of the gradient of the cross-entropy CE(z / T, y)
-    with respect to the weights of the first linear or convolutional layer, without bias. z are the logits, T is the
-    temperature, and y is the label. The model must process each image independently, as in evaluation mode.
+    There are K ``temperatures`` and n ``images``. The loss of an image with logits z and label y at temperature T is
+    the cross-entropy CE(z / T, y). Its gradient is taken with respect to the weights of the first linear or
+    convolutional layer, without bias. The model must process each image independently, as in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
@@ -216,8 +216,8 @@ def gradient_norms(
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
     """Return the gradient of the cross-entropy CE(z / T, y) with respect to the logits z, shape [n, C] (eq. 2).
 
-    The gradient is ``(p - onehot(y)) / T`` with the probabilities ``p = softmax(z / T)``. It is accurate even if p
-    rounds to 1.
+    The gradient is ``(p - onehot(y)) / T`` with the probabilities ``p = softmax(z / T)``. The result is accurate
+    even if the probability of the true class rounds to 1.
     """
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
@@ -233,7 +233,7 @@ DOUBLINGS = 12
 
 @torch.no_grad()
 def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
-    """Return the arrays of part 2 of :func:`probe_part` (Fig. 2), for the misclassified images in ``rows``."""
+    """Return the arrays of part 2 of :func:`probe_part` (Fig. 2). ``rows``: row numbers of the examined images."""
     chosen = rows[probed.logits(rows).argmax(1).cpu() != probed.data.labels[rows].cpu()]
     done = 0
     before = torch.empty(len(chosen))
@@ -263,12 +263,13 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
     """Return each image's distance to the decision boundary, shape [n].
 
-    The distance is the smallest FGSM step size epsilon that changes the predicted class, which is the argmax of
-    ``forward(images + epsilon * sign(gradient))``. The gradient is that of the cross-entropy with the class predicted
-    at epsilon = 0. The distance is inf if no step size of at most ``attack_limit`` changes the predicted class.
+    The distance is the smallest FGSM step size epsilon that changes the predicted class. The predicted class is the
+    argmax of ``forward(images + epsilon * sign(gradient))``. The gradient is computed at epsilon = 0. Its loss is
+    the cross-entropy for the class predicted there. The distance is inf if no step size of at most ``attack_limit``
+    changes the predicted class.
 
     The search doubles epsilon until the predicted class changes, and then bisects the last interval. A change that is
-    reversed between two tested values of epsilon is not detected. Pixels are not clipped to their range.
+    reversed between two tested values of epsilon is not detected. Pixels are not clipped.
     """
     with torch.enable_grad():
         moved = images.detach().requires_grad_()
@@ -309,8 +310,8 @@ def _excess(logits: Tensor, target: Tensor) -> Tensor:
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
     """Take an SGD step on each of n images separately; return the new parameters by name, each of shape [n, ...].
 
-    The loss is CE(z / T, y) for the logits z and the label y of the image. All n steps start from the model's current
-    parameters. The model must be in evaluation mode.
+    The loss of an image with logits z and label y at temperature T is CE(z / T, y). All n steps start from the model's
+    current parameters. The model must be in evaluation mode.
     """
     # The model is in evaluation mode, because BatchNorm cannot compute statistics of a single image.
     weights: Tensors = dict(model.named_parameters())

@@ -65,7 +65,7 @@ SOFTMAX_NOTE = (
 
 @figure_of(reads=(ARRAYS,))
 def gradient_figure(runs: list[Run]) -> Drawing:
-    """Histograms of gradient norms by temperature, separately for images classified correctly and wrongly (Fig. 1).
+    """Histograms of gradient norms by temperature, separately for correctly and wrongly classified images (Fig. 1).
 
     Runs that differ only in the seed are pooled in one row of two panels. Quantiles are written to a CSV file.
     """
@@ -96,9 +96,9 @@ def gradient_figure(runs: list[Run]) -> Drawing:
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
-    """Return logarithmic bin edges that cover the positive ``norms``.
+    """Return logarithmic bin edges for the positive ``norms``. The last edge is the largest norm.
 
-    The first edge is at least :data:`MIN_NORM` times the largest norm.
+    The first edge is slightly below the smallest norm, or :data:`MIN_NORM` times the largest norm if that is larger.
     """
     positive = norms[norms > 0]
     if not len(positive):

@@ -43,7 +43,7 @@ NO_TARGET = "no target, since its T=4 run is missing"
 def temperatures_table(request: TableRequest) -> Parts:
     """Return a table with a row per temperature and a block of columns per case.
 
-    A learning rate control trains at T=1 with learning rate lr / T, and has a separate row.
+    A control run at T=1 with learning rate lr / T has a separate row.
 
     ``request.options`` has two entries. ``target`` is ``best_of_T4`` or an accuracy. ``cases`` maps the name of each
     case to the settings of its runs.
@@ -121,7 +121,7 @@ def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> 
 
 
 def trace(request: TableRequest) -> Parts:
-    """Return a table of accuracy and loss with a row per temperature and a column per round of the published table.
+    """Return a table of accuracy and loss. Rows are temperatures. Columns are rounds of the published table.
 
     The loss is the test loss of logits / T. Rounds are counted from 1.
 
@@ -154,9 +154,9 @@ def trace(request: TableRequest) -> Parts:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
-    """Yield lines on the seeds that are left out of the means of two columns: rounds to target, and speed-up.
+    """Yield lines about the seeds that are left out of the mean rounds to target and the mean speed-up.
 
-    ``rows``: the rows of one case in the result of :func:`chilling_frame`.
+    ``rows``: the rows of ``case`` in the result of :func:`chilling_frame`.
     """
     trained = rows[rows.finished]
     excluded = trained[trained.rounds.isna()]
@@ -189,12 +189,12 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
         target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run with the same case, seed and
-            further settings.
+            other settings.
 
     Returns:
         ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:
 
-        - ``other``: further settings, as text
+        - ``other``: the other settings, as text
         - ``finished``: whether the run is finished
         - ``ran``: number of rounds of the run
         - ``goal``: accuracy to reach
@@ -257,7 +257,7 @@ OF_TARGET = {"rounds", "speedup"}
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return each run's target: the best accuracy of the T=4 run that is equal in seed and all other settings.
+    """Return each run's target: the best accuracy of the T=4 run with the same seed and otherwise equal settings.
 
     The result is a dict from run id to target. If a target is unknown, the value is a text with the reason.
     """

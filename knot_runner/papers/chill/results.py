@@ -22,7 +22,7 @@ class ProbeResult(RunResult):
 
 
 def probe_summary(name: str, result: ProbeResult) -> Group:
-    """Return the summary of a temperature probe for the terminal: model, temperatures, and how to draw the figures."""
+    """Return the terminal summary of a temperature probe: its model, its temperatures, and which presets draw it."""
     temperatures = ", ".join(map("{:g}".format, result.temperatures))
     about = f"{result.model} probed at T = {temperatures}; to draw it, use a preset with report.kind=gradients"
     return Group(text_line(name, "bold"), *dim_lines([about], result))

@@ -25,8 +25,8 @@ class RowSetting:
     """The settings that identify a table row.
 
     Attributes:
-        temperature: Training temperature T. A learning rate control trains at T=1 instead.
-        control: Whether the row is a learning rate control, trained with learning rate lr / ``temperature``.
+        temperature: Training temperature T. For a learning rate control, the divisor of the learning rate.
+        control: Whether the row is a learning rate control: training at T=1 with learning rate lr / ``temperature``.
         other: Further settings, as text.
     """
 
@@ -36,26 +36,27 @@ class RowSetting:
 
     @property
     def heads(self) -> tuple[str, str]:
-        """Return two row heads: the training temperature, and the other settings as text."""
+        """Return the texts of the row's two head cells: the training temperature, and all other settings."""
         if self.control:
             return "1", f"rate=lr/{self.temperature:g}, {self.other}".removesuffix(", ")
         return f"{self.temperature:g}", self.other
 
     @property
     def name(self) -> str:
-        """Return the temperature and the other settings as text for use in a sentence."""
+        """Return the row's name for use in a sentence. It contains the temperature and the other settings."""
         start = "T=1 at rate lr/" if self.control else "T="
         return f"{start}{self.temperature:g} ({self.other})".removesuffix(" ()")
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
-    """Return the frame of :func:`run_rows` with two more columns: ``case`` and ``key``, a :class:`RowSetting`.
+    """Return the frame of :func:`run_rows` with two more columns.
 
-    The frame has one row per case, key and seed. The given ``cases`` come first, followed by other cases in the order
-    of ``runs``. Within a case, keys have the order of :func:`hottest_first`.
+    The column ``case`` contains names of cases, and the column ``key`` contains :class:`RowSetting` objects. The frame
+    has one row per case, key and seed. The given ``cases`` come first, then other cases in the order of ``runs``.
+    Within a case, keys have the order of :func:`hottest_first`.
 
-    If the runs of a case evaluate several kinds of models, each kind after the first becomes a separate case; see
-    :func:`variant`. A learning rate control at T=1 counts as the T=1 run.
+    If the runs of a case evaluate several kinds of models (:func:`variant`), each kind after the first becomes a
+    separate case. A learning rate control with ``temperature`` 1 has the same key as the normal T=1 run.
 
     Raises:
         UserError: A run is not federated.

@@ -63,7 +63,7 @@ class GridColumn:
 
     @property
     def head(self) -> str:
-        """Return the column's head, such as ``affinity 10``. It does not contain the structure."""
+        """Return the column's head without the structure, such as ``affinity 10``."""
         return VANILLA if self.graph == "none" else f"{self.graph} {self.support}"
 
     @property
@@ -82,17 +82,17 @@ PrintedRow = list[PrintedPair] | None
 
 
 def clustered(request: TableRequest) -> Parts:
-    """Return the table of accuracies with a row per data set, algorithm and number of clients.
+    """Return the table of accuracies. Each combination of data set, algorithm and number of clients has a row.
 
-    Each data set has a further row with mean gains. A gain is the accuracy with clustering minus the accuracy of the
-    vanilla algorithm.
+    Each data set has one more row, with mean gains. A gain is the accuracy with clustering minus the accuracy without
+    clustering.
 
     ``request.metrics`` holds keys of :data:`ACCURACY_WEIGHTINGS`. Each key selects a weighting of the clients. Each
     combination of structure, weighting and support size has a block of columns. The published values are shown only for
     the paper's weighting.
 
     Raises:
-        UserError: A run has no federated results, or no fixed number of clients.
+        UserError: A run has no federated results, or its setting ``partition.num_clients`` is missing.
     """
     table = request.printed
     published = table or PrintedTable("", "", "", "", "")
@@ -204,14 +204,15 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
     - ``data``, ``algorithm``, ``clients``, ``other``: the parts of the table row's name
     - ``row``: the name of the table row (:func:`row_name`)
-    - ``column``, ``key``: the :class:`GridColumn` of the cell, and the key of this column
-    - each weighting in :data:`ACCURACY_WEIGHTINGS`: the mean accuracy over clients in percent, for finished runs
+    - ``column``: the :class:`GridColumn` of the cell
+    - ``key``: the key of the :class:`GridColumn`
+    - one column per weighting in :data:`ACCURACY_WEIGHTINGS`: the mean accuracy in percent; NaN for unfinished runs
 
-    Rows are ordered by ``cases`` and ``algorithms``, then by number of clients. ``algorithms`` maps a method to its
-    name in the paper.
+    Rows are ordered by ``cases``, then by ``algorithms``, then by number of clients. ``algorithms`` maps each method to
+    the method's name in the paper.
 
     Raises:
-        UserError: A run has no federated results, or no fixed number of clients.
+        UserError: A run has no federated results, or its setting ``partition.num_clients`` is missing.
         ValueError: Two different runs have the same cell and seed.
     """
     import pandas as pd
@@ -245,9 +246,9 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
     """Return the distinct columns in ``frame``, in the order of the table.
 
-    Columns of the strong structure come first, then those without structure, then those of other structures. Within a
-    structure, vanilla comes first, followed by the other columns by increasing support size. At equal support size,
-    affinity graphs come before nearest-neighbor graphs.
+    Columns of the strong structure come first, then columns without structure, then columns of other structures. Within
+    a structure, the column without clusters comes first. The other columns are sorted by support size. At equal support
+    size, affinity graphs come before nearest-neighbor graphs.
     """
     columns = set(frame.column)
     rank = ranks([*STRUCTURES.values(), *sorted(column.structure for column in columns)])

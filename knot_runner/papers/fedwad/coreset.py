@@ -40,7 +40,12 @@ MAX_COORDINATE = 1e150
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """All N training examples as ``points`` of shape [N, d], and the ``rows`` of ``points`` that each client holds."""
+    """The training examples of all clients.
+
+    Attributes:
+        points: All N training examples, shape [N, d].
+        rows: For each client, the indices of its examples in ``points``.
+    """
 
     points: np.ndarray
     rows: list[np.ndarray]
@@ -49,8 +54,8 @@ class Clients:
 def inspect_coreset(context: RunContext) -> RunInputs:
     """Return the run's inputs: the clients' examples, their partition, class counts, and notes for the user.
 
-    The field ``prepared`` is a pair: all examples, and the sorted rows of the images on which the encoder is trained.
-    If the second item is None, the encoder is trained on all images.
+    The field ``prepared`` is a pair: all examples, and the sorted indices of the encoder's training images. If the
+    second item is None, the encoder trains on all images.
 
     Raises:
         UserError: The examples cannot be read or partitioned, or no image is left to train the encoder.
@@ -114,10 +119,10 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch; return the new state, and the log row with the mean distance and the participants.
+    """Run one epoch. Return the new state, and a log row with the mean distance and the participating clients.
 
-    The random choice of participants is seeded by (seed, epoch). The participants send gradients with respect to the
-    coreset's points. Then the points are updated by one optimizer step on the mean gradient.
+    The random choice of these clients is seeded by (seed, epoch). Each of these clients sends a gradient for the
+    coreset's points. Then one optimizer step with the mean gradient updates the points.
     """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     count = min(config.participants, len(clients.rows))
@@ -146,9 +151,10 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance of the ``points`` [K, d] to samples of ``client``, and a gradient for the points, [K, d].
+    """Return the distance between ``points`` [K, d] and random samples of ``client``, and a gradient [K, d].
 
-    ``config.distance`` selects the kind of distance. Random draws are seeded by ``run`` and ``step``.
+    The gradient is with respect to the points. ``config.distance`` selects the kind of distance. Random draws are
+    seeded by ``run`` and ``step``.
     """
     rows = subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *step))
     sample = clients.points[rows]
@@ -160,7 +166,7 @@ def pull(
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
     """Check that no coordinate of the ``points`` is NaN, infinite, or so large that its square overflows.
 
-    ``lr`` and ``where`` are for the error message.
+    ``lr`` and ``where`` are used only in the error message.
 
     Raises:
         UserError: A coordinate is not valid.
@@ -183,8 +189,9 @@ def record_coresets(
 ) -> None:  # fmt: skip
     """Write ``coreset.safetensors``, and add to ``record`` the facts that both kinds of coreset runs have.
 
-    The file holds the argument ``points`` under the name ``codes``, and the arrays ``more``. For images, it also holds
-    the decoded points under the name ``points``. ``rows``: the log rows of the descent.
+    In the file, the tensor ``codes`` is the argument ``points``, and the tensors in ``more`` keep their names. If the
+    examples are images, the file also has a tensor ``points``: the coreset as images. The argument ``rows`` contains
+    the log rows of the descent.
     """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
@@ -247,16 +254,17 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
     """Return two accuracies: ``weighted`` is over all test examples, and ``unweighted`` is the mean over clients.
 
-    ``right`` states whether each test example is classified correctly. ``tests`` holds the test rows of each client.
+    ``right`` states whether each test example is classified correctly. ``tests`` holds the indices of each client's
+    test examples.
     """
     shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted rows on which the encoder trains, and the sorted rows for the clients.
+    """Return the sorted indices of the encoder's training images, and the sorted indices of the clients' images.
 
-    ``count`` is the number of all rows. Without an encoder, the clients get all rows.
+    ``count`` is the number of all images. Without an encoder, the clients get all images.
 
     Raises:
         UserError: The encoder would have no image to train on.
@@ -273,9 +281,9 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return the coreset of one client's samples, shape [K, d], and its distance to the samples.
+    """Return one client's coreset [K, d], and the distance between coreset and samples before the last step.
 
-    The distance is measured just before the last step. Random draws depend only on the seed, the client and the epoch.
+    Random draws depend only on the seed, the client and the epoch.
 
     Raises:
         UserError: The points diverge.
@@ -293,7 +301,8 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 def own_labels(points: np.ndarray, clients: Clients, labels: np.ndarray) -> np.ndarray:
     """Return the label of each point of all coresets, shape [M * K].
 
-    ``points`` [M, K, d] holds K points for each of M clients. A point gets the label of its client's nearest sample.
+    ``points`` [M, K, d] holds K points for each of M clients. A point gets the label of the nearest sample of the same
+    client.
     """
     parts = zip(points, clients.rows, strict=True)
     return np.concatenate([nearest_labels(coreset, clients.points[rows], labels[rows]) for coreset, rows in parts])

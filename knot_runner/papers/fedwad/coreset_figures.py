@@ -32,8 +32,9 @@ DESCENT_NOTE = (
 def coreset_images(runs: list[CoresetRun]) -> Drawing:
     """Coresets as images, and the distance between coreset and samples by epoch (Fig. 4, 10, 11).
 
-    Each combination of task and partition has two panels: a row of images for each run, and a curve of the distance for
-    each run. The distances are written to a CSV file. The returned text gives the final distances.
+    Each combination of task and settings has two panels. The left panel has a row of images for each run, and the right
+    panel has a distance curve for each run. The distances are written to a CSV file. The returned text gives the final
+    distances.
 
     Raises:
         UserError: The points are text features, or a file is damaged.

@@ -42,7 +42,7 @@ def first_descent(count: int, dimension: int, rng: np.random.Generator) -> Desce
 def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) -> Descent:
     """Return the state after a step of Adam with learning rate ``lr``.
 
-    ``gradient`` has shape [K, d]. ``count`` is the number of this step, from 1.
+    ``gradient`` has shape [K, d]. ``count`` is the step number; the first step is 1.
     """
     slow, slower = BETAS
     first = slow * state.first + (1 - slow) * gradient
@@ -52,11 +52,11 @@ def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) ->
 
 
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
-    """Return the W2 distance of ``points`` [K, d] to ``target``, and its gradient with respect to the points, [K, d].
+    """Return the W2 distance between ``points`` [K, d] and ``target``, and its gradient with respect to ``points``.
 
-    The points have equal masses. The distance is ``(sum_ij P_ij |c_i - y_j|^2)^(1/2)`` for the points c_i, the points
-    y_j of ``target`` and the optimal plan P. With P held constant, the derivative of the distance with respect to c_i
-    is ``(c_i / K - (P y)_i) / W2``.
+    The ``points`` c_i have equal masses. The points of ``target`` are y_j, and P is the optimal plan. The distance is
+    ``W2 = (sum_ij P_ij |c_i - y_j|^2)^(1/2)``. With P held constant, the derivative of W2 with respect to c_i is
+    ``(c_i / K - (P y)_i) / W2``.
     """
     plan, unit, distance = transport(Measure(points), target)
     softened = math.sqrt(distance**2 + SOFTENING)
@@ -66,9 +66,9 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """Return FedWaD's distance of ``points`` [K, d] to ``sample`` [n, d], and a gradient for the points, [K, d].
+    """Return FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and a gradient [K, d] for the points.
 
-    The gradient is not that of the returned distance. It is the gradient of the distance between the points and
+    The gradient is not the gradient of the returned distance. It is the gradient of the distance between the points and
     FedWaD's last interpolating measure.
     """
     distance = distance_between(Measure(points), Measure(sample), options, draws)

@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 def inspect_distance(context: RunContext) -> RunInputs:
-    """Draw both samples; return the run's inputs, with a note if the distance has differential privacy."""
+    """Draw the samples of two Gaussians. Return the run's inputs, with a note if FedWaD uses differential privacy."""
     task = draw_gaussians(context.settings.task, context.settings.seed)
     notes = []
     if context.method.fedwad.privacy is not None:
@@ -40,7 +40,7 @@ def inspect_distance(context: RunContext) -> RunInputs:
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Compute the distance between the two samples, both by FedWaD and exactly; save the interpolating measures.
+    """Compute FedWaD's distance and the exact distance between the two samples. Save the interpolating measures.
 
     The file ``measures.safetensors`` holds the samples ``mu`` [n, d] and ``nu`` [m, d]. For the interpolating measure
     after iteration k, it holds the points ``xi/<k>`` [S, d] and the weights ``weights/<k>`` [S]. k is 0 for the
@@ -146,7 +146,8 @@ def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
     """Return samples of two Gaussians, drawn with ``seed``.
 
     The first sample has ``settings.samples`` points, and the second has ``settings.samples // settings.ratio`` points.
-    The second mean is at distance ``settings.offset`` from 0 in the direction (1, ..., 1).
+    The first Gaussian has mean 0. The mean of the second Gaussian is at distance ``settings.offset`` from 0, in the
+    direction (1, ..., 1).
     """
     n = settings.samples
     d = settings.dimension

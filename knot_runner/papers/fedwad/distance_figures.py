@@ -69,8 +69,8 @@ def methods_of(
 ) -> dict[str, list[DistanceRun]]:
     """Return a dict from a method's name, such as ``FedWaD-a, S=10``, to its runs, ordered by seed.
 
-    Exact mode (``FedWaD-e``) comes first, followed by approximate mode by increasing support size. If runs differ in
-    settings that are not in ``shown_settings``, the name includes these settings.
+    Methods in exact mode (``FedWaD-e``) come first. Methods in approximate mode follow, sorted by support size. If runs
+    differ in settings that are not in ``shown_settings``, the name includes these settings.
     """
     by_id = {run.run_id: run for run in runs}
     once = sorted(by_id.values(), key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
@@ -96,7 +96,7 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 @figure_of(reads=(MEASURE_NAMES,), needs="dimension")
 def moving_measure(runs: list[DistanceRun]) -> Drawing:
-    """The interpolating measure by iteration, and its error against the exact distance (Fig. 3).
+    """The interpolating measure and the distance's relative errors by iteration (Fig. 3).
 
     Each method has a panel with the first two dimensions of the measure's points, colored by iteration. The points are
     from the run with the lowest seed.
@@ -138,11 +138,11 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
 
 
 def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
-    """Return a frame with the relative error of each run after each iteration, counted from 1.
+    """Return a frame with the relative errors of each run after each iteration. The first iteration has number 1.
 
-    The error is ``|quantity / exact distance - 1|`` for three quantities: FedWaD's value, the server's estimate without
-    the clients' distances, and the sum A of four distances. Quantities that a run does not record are left out. Runs
-    with the exact distance 0 are also left out.
+    An error is ``|quantity / exact distance - 1|``. The quantities are ``values``, ``server_only`` and ``sums`` of
+    :class:`DistanceResult`. Quantities that a run does not record are left out. Runs whose exact distance is 0 are also
+    left out.
     """
     import pandas as pd
 
@@ -185,11 +185,11 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 def distance_runtime(runs: list[DistanceRun]) -> Drawing:
     """Running time and relative error against the size of the first sample (Fig. 2, 8, 9).
 
-    The error is relative to the distance in closed form. Each combination of dimension and ratio of sample sizes has
-    two panels. Lines are means over seeds, and bands are 95% t intervals.
+    The error is relative to the closed-form distance. Each combination of dimension and sample size ratio has two
+    panels. Lines are means over seeds, and bands are 95% t intervals.
 
     Raises:
-        UserError: The two distributions are equal, so the relative error is undefined.
+        UserError: A closed-form distance is 0, so the relative error is undefined.
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("for 0, the relative error is undefined. Use a number above 0", "task.offset")

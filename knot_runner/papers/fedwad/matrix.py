@@ -67,7 +67,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
-    """Return the examples, and the partition with the rows of each client or data set.
+    """Return the examples, and their partition into clients or data sets.
 
     Raises:
         UserError: The examples cannot be read, or the partition is not possible.

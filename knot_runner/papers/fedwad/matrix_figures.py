@@ -67,8 +67,8 @@ MatrixRun = DoneRun[MatrixResult]
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     """Heat maps of the distances between data sets or clients, with a map per setting.
 
-    Between data sets, a map shows the mean over seeds. Between clients, a map shows the run with the lowest seed, with
-    clients sorted by group. All distances are written to a CSV file.
+    A map of data sets shows the mean over seeds. A map of clients shows the run with the lowest seed, and the clients
+    are sorted by group. All distances are written to a CSV file.
 
     The returned text gives the range of distances for each setting. If exact distances between the same samples exist,
     the text also gives the result of :func:`agreement_of`.
@@ -119,8 +119,8 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, flo
 
     Returns:
         Spearman's rank correlation, the fraction of pairs of distances with the same order in ``ours`` and ``exact``,
-        and the median of ``ours / exact``. The median is NaN if an exact distance is 0. The result is None for M < 2,
-        or if all distances in ``ours`` or all in ``exact`` are equal.
+        and the median of ``ours / exact``. The median is NaN if an exact distance is 0. The result is None if M < 2, or
+        if ``ours`` or ``exact`` is constant.
     """
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None
@@ -152,12 +152,12 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) as functions of one setting (Fig. 13, 14).
 
-    The setting is the first of samples, iterations and support in which the runs differ. Each pair of data sets has
-    a color, and each combination of other settings has a marker. All values are written to a CSV file. The returned
-    text gives the results at the largest value of the setting.
+    The candidates for this setting are samples, iterations and support, in this order. The figure uses the first one in
+    which the runs differ. Each pair of data sets has a color, and each combination of other settings has a marker. All
+    values are written to a CSV file. The returned text gives the results at the largest value of the setting.
 
     Raises:
-        UserError: The runs do not differ in any of these settings.
+        UserError: The runs do not differ in any candidate.
     """
     varied = []
     for key in ALONG:

@@ -18,7 +18,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Tr
 
 @dataclass
 class Spent:
-    """The privacy loss (epsilon, delta) of a distance. ``epsilon`` is None if there is no upper bound."""
+    """The privacy loss (epsilon, delta) of a distance run. ``epsilon`` is None if it has no upper bound."""
 
     epsilon: Amount | None
     delta: Amount
@@ -34,8 +34,8 @@ class DistanceResult(RunResult):
         closed_form: The distance between the distributions from which the samples were drawn.
         values: FedWaD's distance after each iteration, shape [K].
         sums: The sum A of four distances after each iteration, shape [K] (Theorem 2).
-        server_only: The server's estimate after each iteration, without any distance from the clients, shape [K]
-            (Theorem 3). Empty if the position t on the geodesic is random.
+        server_only: The server's estimate after each iteration, shape [K] (Theorem 3). The estimate uses no distances
+            from the clients. Empty if t, the position on the geodesic, is random.
         support: The number of points of the interpolating measure after each iteration, shape [K].
     """
 
@@ -68,7 +68,10 @@ class DistanceResult(RunResult):
 
 @dataclass(kw_only=True)
 class MatrixResult(RunResult):
-    """Squared distances between N data sets or clients: a symmetric matrix of shape [N, N] with a zero diagonal."""
+    """Result of a run that computes the squared distances between N data sets or clients.
+
+    ``matrix`` [N, N] is symmetric with a zero diagonal.
+    """
 
     names: list[str]
     matrix: list[list[Amount]]
@@ -96,9 +99,9 @@ class MatrixResult(RunResult):
         return np.array(self.matrix)[np.triu_indices(len(self.names), 1)]
 
     def by_kind(self) -> dict[str, np.ndarray]:
-        """Return the squared distances of all pairs, of the pairs within a group, and of the pairs between groups.
+        """Return a dict from each kind of pair to the squared distances of these pairs.
 
-        The result is a dict by kind of pair. A kind without pairs is omitted.
+        The kinds are all pairs, pairs within a group, and pairs between groups. A kind without pairs is omitted.
         """
         distances = self.distances
         kinds = {"all pairs": distances}
@@ -157,9 +160,9 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
-    """Return the terminal summary of a distance run: FedWaD's distance, the exact one, and the closed-form one.
+    """Return the terminal summary of a distance run: the FedWaD, exact and closed-form distances.
 
-    The first and the last are also shown relative to the exact distance.
+    The FedWaD and closed-form distances are also shown relative to the exact distance.
     """
     exact = result.exact
     rows: list[SummaryRow] = []
@@ -185,8 +188,8 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 def matrix_summary(name: str, result: MatrixResult) -> Group:
     """Return the terminal summary of the distances between data sets.
 
-    For many data sets, the summary has only the smallest, median and largest distance of each kind of pair. The kinds
-    are those of :meth:`MatrixResult.by_kind`.
+    For many data sets, the summary has only the smallest, median and largest distance of each kind of pair in
+    :meth:`MatrixResult.by_kind`.
     """
     samples = " to ".join(map(str, sorted({min(result.sizes), max(result.sizes)})))
     line = (
@@ -212,7 +215,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 
 def coreset_summary(name: str, result: CoresetResult) -> Group:
-    """Return the terminal summary of a coreset: remaining distance, covered classes and size."""
+    """Return the terminal summary of a coreset: distance to all samples, covered classes, and number of points."""
     rows = [
         ("distance to all clients' samples", [bold(f"{result.metrics['distance']['ALL']:.4g}")]),
         ("classes among its nearest samples", [bold(f"{result.classes_covered} of {len(result.labels.names)}")]),

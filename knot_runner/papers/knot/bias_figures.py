@@ -45,8 +45,8 @@ PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores t
 def bias_figure(runs: list[StagesRun]) -> Drawing:
     """Bars of B_k, the fraction of random texts for which teacher k predicts each label (App. D.1).
 
-    Bars are means over seeds, with a dot for each seed. For the teachers of the authors' code, the values of B_k in
-    that code are also shown.
+    Bars are means over seeds, with a dot for each seed. If the authors' code contains the B_k of a teacher, these
+    values are also shown.
 
     Raises:
         UserError: No run recorded a bias.
@@ -123,16 +123,17 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """Return a frame with the changes of each model's predictions if one word of a sentence changes.
 
-    The frame has a row for each ``model`` and each ``probe``. A probe is a set of sentences that differ in one word.
-    The students come first, ordered by method, followed by the model before distillation and the teachers. The other
-    columns are:
+    The frame has a row for each combination of ``model`` and ``probe``. A probe is a set of sentences that differ in
+    one word. The students come first, ordered by method. The model before distillation and the teachers follow. The
+    other columns are:
 
     - ``pairs``: the number of pairs of sentences
     - ``total_variation``: half the L1 distance between the two predictions of a pair, averaged over pairs
     - ``shift``: the distance between the two expected labels, in units of the label coordinates, averaged over pairs
     - ``flips``: the fraction of pairs whose most likely label changes
 
-    Runs that differ only in the seed are pooled. The teachers and the model before distillation count once per seed.
+    Runs that differ only in the seed are pooled. Runs with the same seed share the teachers and the model before
+    distillation, so these are used once per seed.
     """
     import pandas as pd
 

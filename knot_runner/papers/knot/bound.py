@@ -45,9 +45,7 @@ from knot_runner.util.files import Facts
 
 
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
-    """Return the bound of the finished run in ``context``, as in :func:`measure_bound`.
-
-    ``result`` is the run's result.
+    """Return the facts of :func:`measure_bound` for a finished run. ``result`` is the run's result.
 
     Raises:
         UserError: The run is not a KNOT distillation, it diverged, its data have changed, or a stored stage is missing.
@@ -161,7 +159,7 @@ class StudentPart:
         losses: The student's exact transport loss for each text, shape [N]. A loss is between 0 and C_M, the largest
             distance between two labels.
         start_loss: Mean loss of the student's initial model.
-        rows: The positions of the N texts among the stored examples.
+        rows: The indices of the N texts among the stored examples.
         dropped: The number of removed duplicates.
     """
 
@@ -183,17 +181,17 @@ def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, points: Tensor,
     executor: Executor,
 ) -> StudentPart:  # fmt: skip
-    """Return the outputs of student and teachers on the stored examples ``rows`` of ``part``.
+    """Return the outputs of student and teachers on examples of ``part``.
 
-    The teachers' probabilities and weights are those of the training objective.
+    The teachers' probabilities and weights are computed as in training. Then the weights are normalized.
 
     Args:
         models: The student, and the model from which the student's training started.
         request: The request to train the student.
         part: The stored training or held-out examples.
-        rows: The positions of the examples to use.
+        rows: The indices of the examples to use.
         points: The coordinates of the labels, shape [C, d].
-        executor: Computes the predictions.
+        executor: The executor that computes the predictions.
     """
     store = executor.resources.store
     settings = request.objective.settings
@@ -222,7 +220,7 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> Tensor:
-    """Return the positions of those ``keys`` that occur neither in ``seen`` nor earlier in ``keys``.
+    """Return the indices of those ``keys`` that occur neither in ``seen`` nor earlier in ``keys``.
 
     These keys are added to ``seen``.
     """

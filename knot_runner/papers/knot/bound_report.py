@@ -54,8 +54,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap (held-out loss minus training loss) against the number N of training texts.
 
-    The gap has 95% intervals over seeds. Further lines show each bound without its first term. The returned text gives
-    the slope of log(gap) against log(N). The slope of the theorem's terms is -1/2.
+    The gap has 95% intervals over seeds. Further lines show the bounds without their first terms. The returned text
+    compares the slope of log(gap) against log(N) with -1/2, the slope of the bounds.
     """
     points = gap_points(runs)
     bands = estimates(points, ["name"], "texts")
@@ -103,10 +103,10 @@ def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def slope_of(gap: pd.DataFrame) -> Estimate | None:
-    """Return the mean over seeds of the slope of log(gap) against log(N), for one series of :func:`gap_points`.
+    """Return the slope of log(gap) against log(N), as a mean over seeds.
 
-    Seeds with a gap of 0 or less are left out. The result is None if no seed remains, or for fewer than two values of
-    N.
+    ``gap`` holds the rows of one series of :func:`gap_points`. Seeds with a gap of 0 or less are left out. The result
+    is None if no seed remains, or if there are fewer than two values of N.
     """
     by_size = gap.pivot_table("value", "texts", "seed").dropna()  # rows: values of N that all seeds have
     rows = by_size.to_numpy().T

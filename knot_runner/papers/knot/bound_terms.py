@@ -74,8 +74,9 @@ def label_diameter(points: Tensor) -> float:
 def lipschitz_constant(diameter: float) -> float:
     """Return C_M / (2 sqrt(2)), the Lipschitz constant of the loss as a function of the logits (l2 norm).
 
-    ``diameter`` is C_M. The constant follows from ``W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 * ||p - p'||_1``. The
-    softmax has the Lipschitz constant 1 / sqrt(2) from the l2 norm to the l1 norm.
+    ``diameter`` is C_M. The constant is the product of two Lipschitz constants. For W1, the constant is C_M / 2, since
+    ``W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 * ||p - p'||_1``. For the softmax, the constant from the l2 norm to
+    the l1 norm is 1 / sqrt(2).
     """
     return diameter / (2 * math.sqrt(2))
 
@@ -83,7 +84,7 @@ def lipschitz_constant(diameter: float) -> float:
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
     """Return the second term of a bound. The term grows with the complexity of the logit functions.
 
-    The form ``printed`` lacks the factor C_M of the form ``derived`` (the paper's eq. 23). For ``sharp`` and
+    Unlike ``derived``, the form ``printed`` lacks the factor C_M of the paper's eq. 23. For ``sharp`` and
     ``sharp_empirical``, the term is twice an upper bound on the complexity of the loss. By Maurer (2016), this upper
     bound is sqrt(2) times the loss's Lipschitz constant times the sum of the complexities of all logits.
 
@@ -120,8 +121,8 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
     """Return Hoeffding's bound from N held-out ``losses`` between 0 and ``diameter``.
 
-    The bound is ``mean + C_M * sqrt(log(M / delta) / (2 N))`` for M ``checkpoints``, where C_M is ``diameter``. The
-    factor M is due to a union bound, since the best of M checkpoints was selected with these losses.
+    The bound is ``mean + C_M * sqrt(log(M / delta) / (2 N))``, where C_M is ``diameter`` and M is ``checkpoints``. The
+    factor M is due to a union bound over the M checkpoints, since the best one was selected on the held-out texts.
     """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
@@ -130,8 +131,8 @@ def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
     """Return the empirical Bernstein bound from N >= 2 held-out ``losses`` with variance V.
 
-    The bound is ``mean + sqrt(2 V log(2 M / delta) / N) + 7 C_M log(2 M / delta) / (3 (N - 1))`` for M ``checkpoints``
-    (Maurer & Pontil 2009, Theorem 4). C_M is the ``diameter``.
+    The bound is ``mean + sqrt(2 V log(2 M / delta) / N) + 7 C_M log(2 M / delta) / (3 (N - 1))`` (Maurer & Pontil 2009,
+    Theorem 4). C_M is ``diameter``, and M is ``checkpoints``.
     """
     count = len(losses)
     log = math.log(2 * checkpoints / DELTA)
@@ -184,9 +185,9 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
     """Return the best prediction that is the same for all texts, and a lower bound on the loss of such a prediction.
 
-    A prediction is a distribution over C labels, shape [C]. Its loss is the mean over all texts. The search uses
-    cutting planes (Kelley 1960). It ends when the loss exceeds the lower bound by at most ``CONSTANT_TOLERANCE`` times
-    the loss, or after ``MOST_CUTS`` planes.
+    A prediction is a distribution over C labels, shape [C]. The loss of a prediction is the mean over all texts. The
+    search uses cutting planes (Kelley 1960). The search ends when the loss exceeds the lower bound by at most
+    ``CONSTANT_TOLERANCE`` times the loss, or after ``MOST_CUTS`` planes.
     """
     from scipy.optimize import linprog
 

@@ -97,7 +97,7 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
-    """The confidence ||p - B|| of predictions p, with a triangle per teacher; B is the teacher's bias (Fig. 5).
+    """Confidence ||p - B|| of predictions p for a teacher with bias B, with a triangle per teacher (Fig. 5).
 
     Each triangle is the simplex of three labels. It shows B, lines of equal confidence, and an arrow to the corner with
     the greatest confidence. The returned text gives B and the confidence at each corner. Only the first run with biases
@@ -166,10 +166,10 @@ VECTOR_NOTE = (
 
 
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the purity of ``vectors`` [M, H] with ``labels`` [M], and the purity for randomly permuted labels.
+    """Return the purity of ``vectors`` [M, H] with ``labels`` [M], and the expected purity for permuted labels.
 
-    The purity is the mean fraction of a vector's nearest neighbors that have the vector's label. A vector has
-    :data:`NEIGHBORS` neighbors, or all other vectors if there are fewer.
+    The purity is the mean fraction of a vector's nearest neighbors that have the vector's label. The number of
+    neighbors is :data:`NEIGHBORS`, or M - 1 if M - 1 is smaller.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -77,7 +77,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return the training requests of a round.
 
-    The first rounds fine-tune all clients. The later rounds fine-tune the two selected clients again.
+    The first rounds fine-tune all clients. The later rounds fine-tune two selected clients (:func:`drawn`) again.
     """
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
@@ -93,7 +93,7 @@ def fold(
 ) -> Folded:  # fmt: skip
     """Return the state and the log row after a round of fine-tuning.
 
-    In the later rounds, the state also receives a checkpoint of each selected client.
+    If the round fine-tunes only the two selected clients, the state also receives a checkpoint of each of them.
     """
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
@@ -103,7 +103,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of rounds: those that fine-tune all clients, and one more per checkpoint."""
+    """Return the number of rounds that fine-tune all clients, plus one round per checkpoint of the selected clients."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
@@ -119,7 +119,7 @@ def landscape_models(
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """Return the two selected clients: those whose accuracy on held-out examples increases most by fine-tuning."""
+    """Return the numbers of the two clients whose accuracy on held-out examples increases most by fine-tuning."""
     sizes = torch.tensor(list(map(len, federation.rows("valid"))), dtype=torch.float64).clamp(min=1)
     correct = state["record/valid"]
     gains = (correct[-1] - correct[0]) / sizes

@@ -46,10 +46,10 @@ ID_OOD_NOTE = (
 
 @figure_of
 def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
-    """ID accuracy against OOD accuracy of personalized models, with a line per method, averaged over seeds.
+    """ID accuracy against OOD accuracy of personalized models: means over seeds, one line per method.
 
     Each marker is an evaluated point: a step of fine-tuning, or a mixing weight. The returned text gives the ends of
-    each line. A CSV file has all points of all seeds.
+    each line. A CSV file lists the points of every seed.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     figure, (axes,) = panels(1, 8.2, 5.0)
@@ -88,10 +88,10 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
-    """Contours of the loss on the fine-tuning planes of two clients, with a row of panels per client.
+    """Contours of the loss on a plane in weight space, for the fine-tuning of two clients.
 
-    Each row has two panels: the loss on the client's own test examples, and the mean loss over the other clients. Only
-    the first run with landscapes is drawn.
+    Each client has two panels: the loss on its own test examples, and the mean of the losses on each other client's
+    test examples. Only the first run with landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
@@ -132,9 +132,10 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 @figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[FederatedRun]) -> Drawing:
-    """Heat maps of the transfer matrix lambda [K, K], one map per setting, with clients sorted by group.
+    """Heat maps of the transfer matrix lambda [K, K] of K clients, with clients sorted by group.
 
-    Each map shows the run with the lowest seed. The returned text gives statistics of lambda, averaged over seeds.
+    Of runs that differ only in the seed, the run with the lowest seed is drawn. The returned text gives statistics of
+    lambda, averaged over seeds.
 
     Raises:
         UserError: No run has a transfer matrix.

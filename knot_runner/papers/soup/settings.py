@@ -14,8 +14,8 @@ from knot_runner.config.strict import require
 class TransferMatrixSettings(LocalSettings):
     """Personalization by a transfer matrix lambda: client k deploys ``W_k = W_0 + sum_i lambda_ki dW_i``.
 
-    W_0 is the model after the last round. dW_i is the update that client i computes by training on its own examples
-    from W_0. lambda is learned by gradient descent on held-out examples (``partition.valid``).
+    W_0 is the model after the last round. dW_i is the update that client i computes by training W_0 on its own
+    examples. lambda is learned by gradient descent on held-out examples (``partition.valid``).
     """
 
     shares_models = True
@@ -47,7 +47,7 @@ class TransferMatrixSettings(LocalSettings):
 class LandscapeSettings(TuningSettings):
     """Fine-tuning of all clients, and loss landscapes of the two clients whose accuracy improves most.
 
-    A landscape covers a plane in weight space that contains three models of the client's fine-tuning.
+    A landscape is the loss on the plane in weight space through three models of the client.
     """
 
     reads_valid = True

@@ -1,7 +1,7 @@
 """The transfer matrix lambda, learned on held-out examples: client k deploys ``W_k = W_0 + sum_i lambda_ki dW_i``.
 
-W_0 is a client's model after the last round. dW_i is the update that client i computes by training on its own examples
-from W_0. The loss L_k(W_k) is the cross-entropy on client k's held-out examples (``partition.valid``). lambda [K, K] is
+W_0 is a client's model after the last round. dW_i is the update that client i computes by training W_0 on its own
+examples. The loss L_k(W_k) is the cross-entropy on client k's held-out examples (``partition.valid``). lambda [K, K] is
 learned by gradient descent with the gradient ``dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>``. Related methods: FedFomo
 (Zhang et al. 2021), APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
@@ -75,9 +75,10 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request for one SGD step of ``model`` on the mean cross-entropy of all ``rows`` at T=1.
+    """Return the request for one SGD step of ``model``. The result contains the loss before the step.
 
-    The learning rate is ``rate``. Running statistics do not change. The loss in the result is the loss before the step.
+    The loss is the mean cross-entropy of the examples ``rows`` at temperature 1. The learning rate is ``rate``. Running
+    statistics do not change.
     """
     recipe = replace(
         personal_recipe(config, federation, client, epochs=1),
@@ -92,10 +93,10 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Return the client's held-out examples for learning lambda, and those for early stopping, as row numbers.
+    """Return row numbers of the client's held-out examples: for learning lambda, and for early stopping.
 
     Without ``early_stop``, all held-out examples are used for learning. With ``early_stop``, they are split at random
-    into two halves, seeded by (seed, client). If their number is odd, the half for learning has one more.
+    into two halves, seeded by (seed, client). For an odd number, the half for learning has one more example.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:
@@ -205,7 +206,7 @@ def matrix_gradient(
 
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
-    """Return each client's model W_k for the given ``matrix`` lambda.
+    """Return each client's model W_k, computed with ``matrix`` as lambda.
 
     The running statistics are those of the client's model after round 0 of the personalization.
     """

@@ -51,7 +51,7 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Return the images or the labeled texts of the task. For texts, the field ``notes`` describes the features.
+    """Return the images or the labeled texts of the task. The ``notes`` of returned texts describe the features.
 
     Raises:
         UserError: The examples cannot be read.
@@ -85,8 +85,8 @@ class Space:
     """The feature space of a task's images. A point is a vector of shape [d].
 
     Attributes:
-        shape: Channels, height and width of an image.
-        mean, std: The normalization of each channel, [C, 1, 1], for pixel values from 0 to 1.
+        shape: The number of channels, the height and the width of an image.
+        mean, std: The mean and standard deviation of each channel, [C, 1, 1], for pixel values from 0 to 1.
         model: The autoencoder whose codes are the points. With None, the points are flattened normalized pixels.
     """
 
@@ -108,7 +108,7 @@ class Space:
         return codes
 
     def images(self, points: np.ndarray) -> np.ndarray:
-        """Return the images at ``points`` [K, d], float32 [K, C, H, W], with pixels clipped to 0..1."""
+        """Convert ``points`` [K, d] to images; return float32 [K, C, H, W], with pixels clipped to 0..1."""
         if self.model is None:
             pixels = points.reshape(-1, *self.shape)
         else:
@@ -145,7 +145,8 @@ def space(
         context: The run.
         spec: Settings of the autoencoder.
         task: The images.
-        train_rows: The rows of the training images on which the autoencoder is trained. With None, all rows are used.
+        train_rows: Row numbers of the images on which the autoencoder is trained. With None, all training images are
+            used.
 
     Raises:
         UserError: All images are equal, or training diverges.

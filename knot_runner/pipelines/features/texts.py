@@ -37,7 +37,7 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts. A point is (features - ``center``) / ``scale``, a vector of shape [d].
 
-    ``scale`` is one number for all features. Averaged over features, the variance on the texts used for fitting is 1.
+    ``scale`` is one number. With this scale, the d entries have a mean variance of 1 on the texts used for fitting.
     """
 
     features: Features
@@ -55,7 +55,7 @@ class TextSpace:
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Return the space that ``spec`` describes, fitted on the texts that ``spec`` selects.
+    """Return the feature space that ``spec`` describes, fitted on the texts that ``spec`` selects.
 
     Raises:
         UserError: A setting of ``spec`` does not fit the texts.
@@ -78,7 +78,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
-    """Return all labeled texts of a task, grouped by ``partition.by``. The field ``notes`` describes the features.
+    """Return all labeled texts of a task, grouped by ``partition.by``. The pool's ``notes`` describe the features.
 
     Raises:
         UserError: The texts cannot be read.
@@ -90,7 +90,7 @@ def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
-    """Return a list with a note on the text features and on the texts used for fitting; [] without features."""
+    """Return a list with one note, on the text features and the texts used for fitting; [] if ``spec`` is None."""
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
@@ -139,7 +139,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Return each example as one text. It includes earlier utterances and the second sentence, if there are any."""
+    """Return one text per example. The text includes any earlier utterances and any second sentence."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 

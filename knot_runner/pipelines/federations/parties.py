@@ -32,17 +32,17 @@ from knot_runner.pipelines.context import RunContext, as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Return a dict from the role of a data set to the settings of the stage that trains on this data set."""
+    """Return a dict from a role to the settings of the stage that trains on data sets with this role."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Return those examples of a split that the run uses, in their original order.
+    """Return the examples of ``split`` that the run uses, in the order of the split.
 
-    For ``train``, at most ``max_examples`` of the stage are used. They are sampled with the run's seed. A smaller limit
-    selects a subset of the examples that a larger limit selects.
+    The stage's setting ``max_examples`` limits the split ``train``. The run's seed determines the selected examples. A
+    smaller limit selects a subset of the examples that a larger limit selects.
     """
     examples = dataset.splits[split]
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
@@ -59,9 +59,9 @@ def party_federation(
     network: Network,
     **more: Any,
 ) -> PartyFederation:
-    """Return the federation of ``task``, with the examples stored by ``save``.
+    """Store the examples of ``task`` with ``save``; return the federation.
 
-    If there is no transfer set, the server's examples are used instead.
+    If there is no transfer set, the server's examples are used as transfer set.
 
     Args:
         settings: The run's settings.

@@ -70,8 +70,7 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
         return texts.put(examples, None if split == "test" else stages[data.role].max_length)
 
     vocabulary = vocabulary_size(texts.tokenizer)
-    classes = len(task.labels.names)
-    network = Network(model, vocabulary, classes)
+    network = Network(model, vocabulary, len(task.labels.names))
     return party_federation(
         settings,
         task,
@@ -86,7 +85,7 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
 def load_tokenizer(context: RunContext, task: PartyTask) -> Tokenizer:
     """Return the tokenizer that ``model.vocab`` selects.
 
-    It is learned on all training texts, downloaded from the hub, or read from local files.
+    The tokenizer is either learned on all training texts, or downloaded from the hub, or read from local files.
     """
     model = as_kind(context.settings.model, ModelSettings)
     if model.vocab == "train":
@@ -105,7 +104,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Return a text that identifies the initial weights of an encoder, for the keys of artifacts."""
+    """Return a string that identifies an encoder's initial weights. Keys of artifacts depend on this string."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -128,7 +127,7 @@ def check_weights(network: Network, data_root: Path | None) -> list[str]:
 
 
 def model_files(context: RunContext) -> list[Opened]:
-    """Return the local vocabulary and weight files of a text model; [] for other models."""
+    """Return the local vocabulary and weight files of the run's text model; [] for other models."""
     model = context.settings.model
     data_root = context.data_root
     if not isinstance(model, ModelSettings):
@@ -172,7 +171,7 @@ class TextStore:
     def put_random(self, bias: BiasSettings) -> Ref:
         """Encode and store ``bias.texts`` random texts of ``bias.tokens`` word pieces each; return the reference.
 
-        The pieces are drawn uniformly, with replacement, from the whole vocabulary, and joined by blanks (KNOT App.
+        The pieces are drawn uniformly, with replacement, from the whole vocabulary, and joined by spaces (KNOT App.
         D.1).
         """
         seed = self.context.settings.seed

@@ -41,14 +41,14 @@ def evaluate(
 
     Two entries of the returned dict have the form metric -> data set -> value, as in :func:`measure_all`:
 
-    - ``metrics``: models after the method; without distillation, each teacher on its own test set
-    - ``before``: models before the method, such as the pretrained global model
+    - ``metrics``: the final models, or the teachers if nothing was distilled
+    - ``before``: the models before distillation, such as the pretrained global model
 
     Two other entries have the form model -> metric -> value:
 
     - ``teachers``: each teacher on its own test set
-    - ``baselines``: each teacher on the global model's test set. The model ``ensemble`` is the mean of the teachers'
-      probabilities. If ``method.view`` is set, the teachers still see the original images.
+    - ``baselines``: each teacher on the global model's test set. The entry ``ensemble`` is for the mean of the
+      teachers' probabilities. If ``method.view`` is set, clients' teachers see the original images, not the view.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -95,16 +95,16 @@ def _measured(predictions: dict[str, Predictions], coordinates: np.ndarray) -> d
 
 
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> Measures:
-    """Return every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
+    """Return every metric, given ``probabilities`` [N, C], ``labels`` [N], and ``coordinates`` [C, d] of classes."""
     return metrics.measured(metrics.TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))
 
 
 def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, Measures]:
     """Return every metric of all data sets, as a dict metric -> data set -> value.
 
-    The data set ``ALL`` stands for all data sets together. F1 and accuracy are computed on the pooled examples. The
-    semantic distance is the unweighted mean over data sets. The paper does not state these rules, but they agree with
-    KNOT's Tables 2 to 4.
+    The data set ``ALL`` stands for all data sets together. Its F1 and accuracy are computed on the pooled examples. Its
+    semantic distance is the unweighted mean over data sets. The KNOT paper does not state these rules, but they agree
+    with its Tables 2 to 4.
     """
     of_data_sets = _measured(predictions, coordinates)
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
@@ -147,7 +147,7 @@ def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executo
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """Store at most ``per_label`` examples of each label, drawn with ``seed``; return the reference."""
+    """Store a random subset of ``examples``, with at most ``per_label`` per label; return its reference."""
     ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
 
     def drawn() -> tuple[Tensors, Facts]:
@@ -196,16 +196,16 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """Return the request to compute the model's ``output``, logits or features, on stored ``examples``."""
+        """Return the request to compute ``output`` (logits or features) of the model on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
 def trained_models(
     federation: PartyFederation, state: StageState
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
-    """Return the student, the global model before distillation, and a dict from each party to its teacher.
+    """Return the student, the global model before distillation, and a dict from each party to its teacher model.
 
-    The second model is None if the method does not pretrain a global model.
+    The global model is None if the method does not pretrain a global model.
     """
     network = federation.server.network
     student = TrainedModel("student", network, ref_of(state.student))

@@ -34,8 +34,8 @@ from knot_runner.util.errors import UserError
 def read_parties(context: RunContext) -> PartyTask:
     """Return the examples of every party.
 
-    If the method has clients, the parties are the data sets of a text task, or images divided by ``partition``.
-    Otherwise, the parties are a student and its teachers, all with the same training examples.
+    If the method has clients, each party has a data set of a text task, or the images that ``partition`` assigns to it.
+    Otherwise, the parties are a student and its teachers. All parties then have the same training examples.
 
     Raises:
         UserError: The examples cannot be read, or the partition is not possible.
@@ -74,13 +74,13 @@ def make_federation(context: RunContext, task: PartyTask) -> PartyFederation:
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
-    """Return ``federation`` with the networks of the teachers in ``config``.
+    """Return ``federation`` with the teachers' networks that ``config`` defines.
 
     If a teacher is the model of a finished run, put its weights into ``store``.
 
     Raises:
-        UserError: The weights of a finished run do not fit the settings, or a teacher that has to be trained has
-            pretrained weights.
+        UserError: The weights of a finished run do not fit the settings, or pretrained weights are set for a teacher
+            that has to be trained.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
@@ -111,7 +111,7 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Check that each teacher from a finished run fits the student of ``task``.
+    """Check that each teacher from a finished run fits a student that learns ``task``.
 
     The teacher must have the same task and data as the student. Otherwise, the teacher's training examples may include
     test examples of the student.

@@ -52,10 +52,10 @@ class PersonalModels:
     """The personalized models that clients deploy, and their evaluation.
 
     Attributes:
-        models: The models, by client; empty if saving them would take too much memory.
+        models: A dict from each client to its model; empty if the models would take too much memory.
         predictions: The predictions of each client's model on the client's own test examples.
         measures: The metrics of the models on the test examples of all clients.
-        flops: The FLOPs of training the models; None if unknown.
+        flops: The FLOPs of the whole personalization; None if unknown.
     """
 
     models: ClientModels

@@ -35,12 +35,12 @@ class Evidence:
         look: The last interim analysis for which there are enough seeds. The estimate uses only the seeds of this
             analysis, or all seeds if ``look`` is None.
         notes: Notes for the user, for example on effects that are left out.
-        bounds: How many effects are only bounds, because a run did not reach its target accuracy. The key 1 stands for
-            lower bounds, and -1 for upper bounds.
-        one_sided: Whether there is an effect for which only some of the runs diverged.
+        bounds: The number of effects that are only lower bounds (key 1) or only upper bounds (key -1), because a run
+            did not reach its target accuracy.
+        one_sided: Whether at least one effect has both diverged and finished runs. Always False for
+            :data:`TARGET_MEASURES`.
         basis: The sources of variation that the interval covers.
-        refused: Whether the runs cannot be compared, because they hold out different fractions of the training examples
-            and the preset states no reason for this.
+        refused: Whether the runs hold out different fractions of the training examples, without a reason in the preset.
     """
 
     estimate: EffectEstimate | None
@@ -60,7 +60,7 @@ def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> li
     Args:
         claims: The claims of a preset.
         runs: The runs of the preset, finished or not.
-        settings: The preset's settings of claims.
+        settings: The preset's settings for claims.
 
     Raises:
         UserError: A claim does not fit the runs.

@@ -35,7 +35,7 @@ class ClaimMeasure:
         tested: Whether the measure is computed on test examples.
         top: The largest possible value of the measure in ``unit``; None if there is no limit.
         read: A function that returns the measure of a finished run. If the value is missing, the function returns the
-            reason as text. If runs of this kind never have the measure, the function returns None.
+            reason as text. For a kind of run without the measure, the function returns None.
     """
 
     unit: str
@@ -88,8 +88,8 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 def measure_of(claim: Claim) -> ClaimMeasure:
     """Return the measure with the name ``claim.measure``.
 
-    This is the name of a metric, a name in :data:`CLAIM_MEASURES`, or ``result.a.b`` for the number at the key ``a.b``
-    in ``result.json``.
+    The measure is a metric, ``plain_loss``, an entry of :data:`CLAIM_MEASURES`, or ``result.a.b``. The name
+    ``result.a.b`` stands for the number at the key ``a.b`` in ``result.json``.
 
     Raises:
         UserError: The measure is unknown, or does not fit the claim.
@@ -121,13 +121,13 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """Return the value of a claim's measure for one run, as stored. An accuracy is stored as a fraction.
+    """Return the stored value of a claim's measure for one run. For example, an accuracy is a fraction.
 
     Args:
         claim: The claim.
         run: The run, finished or not.
-        side: "after" for the model after distillation, "before" for the model before distillation.
-        rounds: Learning curves and target accuracies, for the cost of reaching a target.
+        side: "after" for the final model, "before" for the model before distillation.
+        rounds: Learning curves and target accuracies. Only claims on the cost of reaching a target use them.
 
     Raises:
         UserError: Runs of this kind do not have the measure.
@@ -176,8 +176,8 @@ class Reading:
         value: The number, or None.
         why: The reason why the number is missing.
         bound: Whether the number is only a lower bound, because the run did not reach the target accuracy.
-        lost: Whether a record is missing or damaged, or the target accuracy is unknown. The run's seed then counts as
-            incomplete.
+        lost: Whether a record is missing or damaged, or the target accuracy is unknown. If true, the run's seed
+            counts as incomplete.
     """
 
     value: float | None
@@ -199,7 +199,7 @@ class TargetRounds:
     goals: Mapping[str, float | str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return the cost until ``run`` reaches its target accuracy.
+        """Return the cost of reaching the target accuracy in ``run``.
 
         ``measure`` is the kind of cost, as in :meth:`LearningCurve.cost`.
         """
@@ -242,7 +242,7 @@ class LearningCurve:
     Attributes:
         rows: The rows of ``rounds.jsonl`` for the rounds with an evaluation.
         rounds: The total number of rounds.
-        sent: The bytes sent in each round, by the server and all clients together.
+        sent: For each round, the number of bytes that the server and all clients sent.
     """
 
     rows: Sequence[LogRow]
@@ -255,14 +255,14 @@ class LearningCurve:
         return max(float(row[ACCURACY]) for row in self.rows)
 
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
-        """Return the number of rounds until the accuracy reaches ``target``; None if it never does.
+        """Return the number of rounds until the accuracy reaches ``target``; None if ``target`` is never reached.
 
         With ``axis="clock"``, return virtual seconds instead of rounds.
         """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def cost(self, target: float, measure: str) -> Reading:
-        """Return the cost until the accuracy reaches ``target``. If the target is not reached, return a lower bound.
+        """Return the cost of reaching the accuracy ``target``, or a lower bound if the target is not reached.
 
         ``measure`` is one of:
 
@@ -284,7 +284,7 @@ class LearningCurve:
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return the runs, and the learning curves of the finished runs as a dict by run id.
+    """Return the runs, and a dict from the id of each finished run to its learning curve.
 
     In the returned list, a run with a damaged ``rounds.jsonl`` has the status "damaged".
     """

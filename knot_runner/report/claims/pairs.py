@@ -42,13 +42,13 @@ class EffectPart:
 
 @dataclass(frozen=True)
 class Want:
-    """A request for a measure of one run on resampled test examples.
+    """A request to compute a measure of one run on resampled test examples.
 
     Attributes:
         side: Whether the model after or before distillation is measured.
         measure: The name of the metric.
         on: The data set whose predictions are used; ALL stands for all data sets.
-        over: How the accuracy is averaged over clients; None for a metric that is not averaged over clients.
+        over: How the accuracy is averaged over clients; None if the metric is not averaged over clients.
     """
 
     run_id: str
@@ -63,7 +63,7 @@ class Effect:
     """An effect for one seed: a weighted sum of the measures of runs.
 
     Attributes:
-        cell: Numbers that identify the settings that all runs of the effect have in common.
+        cell: Numbers that stand for the effect's combination of settings, without the seed.
         parts: The summands.
         value: The value of the effect, or None.
         why: The reason for a missing value.
@@ -97,8 +97,8 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
 
     Raises:
-        UserError: The claim's ``of`` or ``against`` matches several runs where one is expected, or ``trend`` is not a
-            setting with positive numbers.
+        UserError: Several runs with equal seeds match the claim's ``of`` or ``against``, or a value of the setting
+            ``trend`` is not a positive number.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)

@@ -28,30 +28,30 @@ class Claim:
     """A claim in a paper, and the comparison of runs that decides the claim.
 
     The attributes ``of`` and ``against`` select two groups of runs. The effect is the measure of the first group minus
-    the measure of the second group. If :attr:`logs` is true, the effect is a ratio instead. Without ``against`` and
-    ``trend``, the effect is the measure of the first group.
+    the measure of the second group. If :attr:`logs` is true, the effect is the second measure divided by the first.
+    Without ``against`` and ``trend``, the effect is the measure of the first group.
 
     Attributes:
         text: The claim in words.
-        source: The place in the paper.
+        source: The place of the claim in the paper.
         measure: The name of the compared measure, see :func:`measure_of`.
         expect: The claimed effect, in one of these forms:
 
             - ``higher`` or ``lower``: the measure is higher or lower in the first group than in the second
             - ``{ratio: r}``: the measure of the second group is at least r times that of the first group
             - ``{above: x}`` or ``{below: x}``, without ``against``: the measure is above or below x
-            - ``rises`` or ``falls``, with ``trend``: the measure rises or falls as the setting increases
+            - ``rises`` or ``falls``, with ``trend``: the measure rises or falls as the setting ``trend`` increases
 
         of, against: The settings that select the two groups. With ``against="before"``, the second group consists of
-            the runs of the first group before distillation.
-        where: The settings that all compared runs must have, by dotted key. If the value is a list, each of its entries
-            is accepted. The key ``arm`` selects an arm of the preset.
+            the first group's models before distillation.
+        where: The settings that all compared runs must have, by dotted key. A value may be a list of accepted values.
+            The key ``arm`` selects an arm of the preset.
         dataset: The data set on which the measure is computed. ALL stands for all data sets.
-        over: How an accuracy is averaged over clients: ``weighted``, ``unweighted`` or ``clusters``. None for other
-            measures.
+        over: How an accuracy is averaged over clients: ``weighted``, ``unweighted`` or ``clusters``. None if the
+            measure is not averaged over clients.
         trend: A numeric setting. The effect is the change of the measure per doubling of this setting.
         by: The size that the effect must exceed, in the unit of the measure.
-        paper: The effect in the paper, in the same unit.
+        paper: The effect in the paper, in the unit of displayed effects.
     """
 
     text: str
@@ -115,7 +115,7 @@ class Claim:
 
     @property
     def touched(self) -> frozenset[str]:
-        """Return the keys of the settings that the claim varies: those in ``of`` and ``against``, and ``trend``."""
+        """Return the keys of the settings that the claim varies: the keys in ``of`` and ``against``, and ``trend``."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset(filter(None, (*self.of, *other, self.trend)))
 
@@ -144,7 +144,7 @@ class ClaimSettings:
 
 
 def claim_settings(spec: Config) -> ClaimSettings:
-    """Return the settings of a preset's claims from ``spec``, the preset's section ``report:``.
+    """Return the claim settings in ``spec``, the section ``report:`` of a preset.
 
     Raises:
         UserError: A value is invalid. The message names the key.

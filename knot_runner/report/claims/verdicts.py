@@ -39,7 +39,7 @@ class Verdict:
         effect: The effect in ``unit``, printed with ``digits`` decimals; None if missing.
         low, high: The ends of the 95% interval of the effect.
         ratio: Whether the effect is a ratio.
-        signed: Whether the effect is a difference, which is printed with its sign.
+        signed: Whether the effect is a difference. A difference is printed with its sign.
         claimed: The claimed range of the effect as text, such as ``> 0.5``.
         paper: The effect in the paper.
         seeds: The number of seeds from which the effect is computed.
@@ -48,13 +48,13 @@ class Verdict:
             or that the claim is already decided.
         planned: The preset's planned number of seeds.
         look: The number of seeds in the interim analysis that gives the verdict; 0 before the first analysis.
-        share: The fraction of the allowed type-I error (5%) that this interim analysis may spend; None before the first
+        share: The fraction of the allowed type-I error (5%) that the interim analysis may spend; None before the first
             analysis.
         p: The p-value without correction.
         adjusted: The p-value, corrected for interim analyses and for the number of claims.
         basis: The sources of variation that the interval covers.
         over: How the accuracy is averaged over clients.
-        runs: The number of runs that the claim uses, finished or not; 0 if none of these runs was requested.
+        runs: The number of requested runs that the claim uses, finished or not.
     """
 
     text: str
@@ -116,10 +116,10 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return the threshold of a claim, and 1 if the effect must be above the threshold or -1 if it must be below.
+    """Return the threshold of a claim's effect, and the side on which the effect must be.
 
-    The threshold has the unit of stored values, such as a fraction for accuracy. If the effect is a ratio, the
-    threshold is the logarithm of a ratio.
+    The side is 1 for above and -1 for below. The threshold has the unit of stored values, such as a fraction for
+    accuracy. If the effect is a ratio, the threshold is the logarithm of a ratio.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):

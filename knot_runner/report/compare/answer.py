@@ -56,9 +56,9 @@ def compare_runs(
         by: The settings that define the groups. The runs of a group have equal values of these settings. None selects
             the settings that distinguish the runs.
         measures: The measures in the table. () selects common measures, see :func:`measures_of`.
-        best: The measure that selects the best values of the searched settings in each group: ``KEY``, ``min:KEY`` or
-            ``max:KEY``. "" shows all runs.
-        over: The searched settings.
+        best: The measure by which the best runs of each group are selected: ``KEY``, ``min:KEY`` or ``max:KEY``.
+            "" selects all runs.
+        over: The settings whose best values ``best`` selects.
         sort: The column by which the rows are sorted, or "".
 
     Raises:

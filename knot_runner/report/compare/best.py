@@ -24,11 +24,11 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that selects the best candidate.
+    """A rule that selects the best values of the searched settings.
 
     Attributes:
         measure: The measure whose mean over seeds is compared.
-        better: Whether higher or lower means are better.
+        better: Whether a higher or a lower mean is better.
         over: The searched settings.
     """
 
@@ -73,7 +73,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
             selects the settings that distinguish the runs of a row.
 
     Raises:
-        UserError: No row has several candidates to select from, or the seed is searched.
+        UserError: No row has several values of the searched settings, or the seed is searched.
     """
     differing = runs.differing()
     if by is None and not over:
@@ -115,8 +115,8 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best candidate in each row of the table.
 
-    All candidates of a row are compared at the same seeds: the most common set of seeds among the candidates. A
-    candidate is eligible if it has the measure at all these seeds.
+    A candidate is a combination of values of the searched settings. All candidates of a row are compared at the set of
+    seeds that is most common among them. A candidate is eligible if it has the measure at all these seeds.
 
     Args:
         runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched
@@ -126,7 +126,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     Returns:
         The finished runs of the best candidates at the compared seeds, and a frame with one row per table row:
 
-        - ``n``: the number of these runs
+        - ``n``: the number of selected runs
         - ``settings``: the number of candidates
         - ``fit``: the number of eligible candidates
 

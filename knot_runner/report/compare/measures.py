@@ -20,7 +20,7 @@ FALLBACK = "seconds.total"
 
 
 def known_measures(runs: RunSet) -> list[str]:
-    """Return the dotted keys at which at least one result of ``runs`` has a number or null."""
+    """Return the dotted keys of all measures in the results of ``runs``."""
     return sorted(runs.metrics.metric.unique())
 
 
@@ -30,7 +30,7 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     Args:
         runs: The compared runs.
         names: The names of the measures, see :func:`resolve_measure`. () selects the default measures that all finished
-            runs have. If there are none, () selects the first default measure that any run has.
+            runs have. If no default measure is common to all, () selects the first default measure that any run has.
 
     Raises:
         UserError: A name is unknown.
@@ -50,7 +50,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     ``seconds.total``, and ``bytes`` for ``costs.bytes``.
 
     Raises:
-        UserError: ``name`` is unknown. The message mentions ``flag``, the command-line option that contains the name.
+        UserError: ``name`` is unknown. The message contains ``flag``, the command-line option for the name.
     """
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in keys:
@@ -93,8 +93,8 @@ def measure_title(key: str) -> str:
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
     """Return the unit of a column, and the factor by which its ``values`` are divided for display.
 
-    The unit of bytes and FLOPs has a decimal prefix that suits the largest value, such as ("MB", 1e6). Other measures
-    have the unit "" and the factor 1. ``key`` is the dotted key of the measure.
+    For bytes and FLOPs, the unit and the factor suit the largest value, such as ("MB", 1e6). For other measures, the
+    unit is "" and the factor is 1. ``key`` is the dotted key of the measure.
     """
     if key.startswith("costs.bytes"):
         unit = "B"

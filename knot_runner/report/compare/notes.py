@@ -23,10 +23,10 @@ _MAX_NAMED = 4
 
 
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> Iterator[str]:
-    """Yield footnotes on what limits the comparison of rows.
+    """Yield footnotes on facts that limit the comparison of table rows.
 
     Args:
-        runs: The finished runs over which the means are computed, grouped by row.
+        runs: The finished runs, with table rows assigned by :meth:`RunSet.grouped`.
         rows: The number of rows in the table.
         keys: The settings in the table.
         measures: The measures in the table.

@@ -43,9 +43,9 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return nested settings as a flat dict from dotted key to value. An empty mapping counts as a value.
+    """Return nested settings as a flat dict from dotted key to value. An empty mapping is treated as a value.
 
-    Values are text in canonical form, see :func:`written`.
+    Each value is text in canonical form, see :func:`written`.
     """
     return {key: written(value) for key, value in leaves(values).items()}
 
@@ -86,7 +86,7 @@ def typed(text: str) -> str:
 def as_number(text: str | None) -> float | int | None:
     """Return ``text`` as a number; None if ``text`` is missing or is not a number in canonical form.
 
-    The canonical form is that of :func:`written`. For example, ``007`` has another form.
+    The canonical form is that of :func:`written`. For example, ``007`` is not in this form.
     """
     if not isinstance(text, str):  # NaN of pandas
         return None
@@ -127,16 +127,16 @@ def sort_places(texts: pd.Series) -> pd.Series:
 def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
     """Return the full dotted key that ``key`` stands for.
 
-    A group stands for its name or kind: ``task`` for ``task.name``.
+    The name of a config group stands for the group's key ``name`` or ``kind``: ``task`` for ``task.name``.
 
     Args:
         key: The key as the user typed it.
         known: The full dotted keys.
-        what: The kind of key in the error message.
+        what: The noun for the key in the error message.
         files: The files that contain the keys, for the error message.
 
     Raises:
-        UserError: ``key`` is unknown. The message lists keys with the same ending, or the nearest key.
+        UserError: ``key`` is unknown. The message lists keys that end with ``key``, or the most similar key.
     """
     keys = set(known)
     for full in (key, f"{key}.name", f"{key}.kind"):
@@ -175,18 +175,18 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def varying(settings: pd.DataFrame) -> list[str]:
     """Return the keys of the settings in which the runs differ, in the order that :data:`GROUP_NAMES` describes.
 
-    A setting that only some of the runs have also counts as different.
+    Settings that some of the runs lack are included.
     """
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """Return a few of ``keys`` that distinguish the same runs as all ``keys`` together.
+    """Return a small part of ``keys`` that distinguishes the runs as well as all ``keys`` together.
 
     Args:
         settings: A frame of settings.
         keys: The keys to choose from. Earlier keys are preferred.
-        kept: Keys that are returned whenever they distinguish runs that are equal in all preceding keys.
+        kept: Keys that are not dropped if later keys distinguish the same runs.
     """
     settings = settings.reindex(columns=list(keys))
 
@@ -205,7 +205,7 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 
 
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the number of each run's table row, counted from 0.
+    """Return the index of each run's table row, starting at 0.
 
     Runs with equal values of the settings ``keys`` are in the same row. The rows are sorted by these values.
     """
@@ -288,11 +288,11 @@ def key_names(text: str) -> tuple[str, ...]:
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
-    """Return the runs that pass all ``filters``, and notes on filter values that no run has.
+    """Return the runs that pass all ``filters``, and notes on values in ``filters`` that no run has.
 
     Raises:
-        UserError: No run has the key of a filter, or no run passes all filters. The message names the filter that
-            removed the last run.
+        UserError: No run has the key of a filter, or no run passes all filters. The message names the key or
+            the filter.
     """
     known = runs.keys()
     lines = []

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """Draw a matrix as a heat map with a color bar, and return matplotlib's image.
+    """Draw a matrix as a heat map with a color bar, and return the ``AxesImage`` of matplotlib.
 
     Args:
         axes: The axes to draw on.
-        matrix: The matrix of shape [N, N], over N clients or data sets.
-        groups: The group of each client. Rows and columns are sorted by group. If None, they are not sorted.
+        matrix: The matrix, shape [N, N], for N clients or data sets.
+        groups: The group of each client. Rows and columns are sorted by group. None disables the sorting.
         **look: Options of matplotlib's ``imshow``.
     """
     if groups is not None:
@@ -35,7 +35,7 @@ def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client
     Args:
         axes: The axes of the heat map.
         groups: The group of each client. The ticks name the groups, and white lines separate the groups. If None, the
-            ticks are the numbers of the clients.
+            ticks are the indices of the clients.
         xlabel: The label of the x axis if ``groups`` is None.
     """
     if groups is None:

@@ -24,13 +24,13 @@ ROW = 0.17
 def draw_partition(
     counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
 ) -> list[str]:
-    """Draw a partition, and write the numbers of training examples to a CSV file.
+    """Draw a partition, and write the counts of training examples to a CSV file.
 
     The colors of a heat map show the fraction of each class in a client's training examples. Bars show how many
-    examples each client has. Classes without examples are only in the CSV file.
+    examples each client has. Classes without examples appear only in the CSV file.
 
     Args:
-        counts: Numbers of training examples, shape [clients, classes].
+        counts: Counts of training examples, shape [clients, classes].
         names: Names of the clients.
         classes: Names of the classes.
         path: Path of the figure. The CSV file has the same name with another suffix.
@@ -61,12 +61,12 @@ def draw_partition(
 def partition_lines(counts: np.ndarray) -> list[str]:
     """Return two lines of text that describe a partition.
 
-    The first line has the number of clients, and the smallest, median and largest number of examples of a client. The
-    second line has the fraction of a client's most frequent class, and the number of a client's classes. Both are means
-    over the clients that have examples.
+    The first line states the number of clients, and the minimum, median and maximum count of examples per client. The
+    second line states two means over the clients that have examples: the fraction of a client's most frequent class,
+    and the number of classes per client.
 
     Args:
-        counts: Numbers of training examples, shape [clients, classes].
+        counts: Counts of training examples, shape [clients, classes].
     """
     sizes = counts.sum(1)
     held = counts[sizes > 0]

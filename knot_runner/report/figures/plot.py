@@ -84,14 +84,14 @@ class PlotRequest:
 
     Attributes:
         x: The quantity on the x axis: one of :data:`PROGRESS` (such as ``round``), a setting or a measure.
-        y: The quantity on the y axis: a measure, a number in rounds.jsonl, ``clients``, ``confusion``, or a change of
-            accuracy such as ``participants_change``.
-        by: Comma-separated settings. Each combination of their values has its own line or color. None selects all
+        y: The quantity on the y axis: a measure, a number in rounds.jsonl, ``clients`` (each client's accuracy),
+            ``confusion`` (the confusion matrix), or a change of accuracy such as ``participants_change``.
+        by: Comma-separated settings. Each combination of their values has its own line or color. None selects
             settings that distinguish the runs.
         row, col: A setting, or "". Each value of the setting has its own panel. The panels are below each other for
             ``row``, and next to each other for ``col``.
-        mark: The kind of plot. By default, the kind depends on ``x``: a curve for one of PROGRESS, bars for a setting,
-            and points for a measure.
+        mark: The kind of plot. None selects a curve if ``x`` is in PROGRESS, bars if ``x`` is a setting, and points
+            if ``x`` is a measure. For ``clients`` and ``confusion``, None selects boxes and a heat map.
         smooth: The window of the running mean over rounds, as a number of rounds. A number below 1 is a fraction of all
             rounds.
     """

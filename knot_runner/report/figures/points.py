@@ -30,7 +30,7 @@ CLIENTS = "clients"
 
 
 def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
-    """Return a frame of the values that a figure can draw, with one column per setting or measured number.
+    """Return the values that a figure can draw, as a frame with one column per setting and per measured number.
 
     The frame is indexed by run. The axes ``x`` and ``y`` of the figure determine the rows:
 
@@ -78,10 +78,10 @@ def _rows(run: MeasuredRun, y: str) -> pd.DataFrame:
 
 
 def column_of(name: str, points: pd.DataFrame) -> str:
-    """Return the full name of the column of ``points`` that ``name`` abbreviates, see :func:`resolve_measure`.
+    """Return the full name of a column of ``points``. ``name`` may be abbreviated, see :func:`resolve_measure`.
 
     Raises:
-        UserError: There is no such setting or number.
+        UserError: No column matches ``name``.
     """
     with contextlib.suppress(UserError):
         return resolve_measure(name, list(points))

@@ -23,10 +23,10 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 
 
 def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
-    """Return the figures of a preset as a dict by name.
+    """Return a dict from name to figure function, with all figures of a preset.
 
     The figures are listed under the key ``figures`` of ``spec``. Each entry is the name of a figure, or a mapping with
-    the fields of a :class:`PlotRequest`. Without this key, the key ``kind`` may name a single figure.
+    the fields of a :class:`PlotRequest`. If ``figures`` is missing, the key ``kind`` may name a single figure.
 
     Args:
         spec: The preset's section ``report:``.

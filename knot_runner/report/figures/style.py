@@ -85,7 +85,7 @@ def figure_of(
     """Turn a function that draws finished runs into a figure function, which reads jobs and writes files.
 
     The figure function has the arguments ``(jobs, path, notes=(), command="")``. It writes the files of the figure, and
-    returns the drawn numbers as lines of text. Notes below the figure report missing runs and limits of comparisons.
+    returns the drawn numbers as lines of text. Notes in the figure mention missing runs and limits of comparisons.
     This decorator can be used with or without arguments.
 
     Args:
@@ -140,7 +140,7 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
         count: The number of panels.
         width: The width of a panel in inches.
         height: The height of a panel in inches.
-        across: The largest number of panels in a row. In print, fewer panels may fit, and they keep their proportions.
+        across: The maximum number of panels per row. In print, a row may have fewer panels.
         **options: Options of matplotlib's ``subplots``.
     """
     from matplotlib.figure import Figure
@@ -174,9 +174,9 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Return a dict from name to the runs with this name, one run per seed.
+    """Return a dict from each name to the runs with this name. These runs have different seeds.
 
-    A name consists of the method and of the settings that distinguish the runs.
+    A name states the method and the settings that distinguish the runs.
     """
     labels = spelled_labels(run.label for run in runs)
     short = {label: short_line(text) for label, text in labels.items()}
@@ -207,7 +207,7 @@ def nth_color(i: int) -> str:
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a class name as shown in a figure. ``gap`` replaces underscores: "no emotion" for ``no_emotion``."""
+    """Return a class name as shown in a figure, with ``gap`` for underscores: "no emotion" for ``no_emotion``."""
     return plain(name).replace("_", gap)
 
 
@@ -232,7 +232,7 @@ def label_colors(labels: ClassNames) -> list[Any]:
 
 
 def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
-    """Return a color for each of ``numbers``, taken from a continuous color scale by the rank of the number."""
+    """Return one color of a continuous scale for each of ``numbers``. The color depends on the number's rank."""
     from matplotlib import colormaps
 
     _, ranks = np.unique(numbers, return_inverse=True)
@@ -244,7 +244,7 @@ def draw_band(
 ) -> None:
     """Draw a line through the means of one series, and a band for their intervals.
 
-    The limits of the y axis follow the line, so that a wide band may be cut off.
+    The limits of the y axis fit the line. Therefore, a wide band may be cut off.
 
     Args:
         axes: The axes to draw on.
@@ -264,7 +264,7 @@ def draw_band(
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """Draw a box for each array in ``values``, without points beyond the whiskers; return matplotlib's artists."""
+    """Draw a box plot without outliers for each array in ``values``, and return the artists of matplotlib."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 
@@ -302,8 +302,8 @@ def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **opt
 
     Args:
         figure: The figure.
-        shown: Panels, if the entries are their labeled artists. Otherwise, a dict from the text of each entry to an
-            artist or to a dict of line options.
+        shown: Either panels or a dict. The labeled artists of the panels become entries. The dict maps the text of
+            each entry to an artist or to line options.
         **options: Options of matplotlib's ``legend``.
     """
     from matplotlib.lines import Line2D

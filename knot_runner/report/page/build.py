@@ -62,9 +62,9 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of a job, one of :data:`JOB_STATES`.
+    """The state of a job.
 
-    ``cause`` is the reason why the job is not done; "" for a job that is done.
+    ``state`` is one of :data:`JOB_STATES`. ``cause`` is the reason why the job is not done; "" for a job that is done.
     """
 
     state: str
@@ -97,8 +97,8 @@ class Page:
         verdicts: The verdicts on all claims of the preset.
         unjudged: The reason why the claims could not be judged, or "".
         settings: A dict from the dotted key of a setting to the distinct values of the setting in all jobs.
-        versions: The software versions and devices of the runs, as a dict from key to list. The i-th entries of all
-            lists form the i-th combination.
+        versions: The distinct combinations of software versions and devices. The dict maps each key, such as ``code``,
+            to a list. The i-th entries of all lists form the i-th combination.
         version_counts: The number of runs with each combination, in descending order.
     """
 
@@ -128,7 +128,7 @@ class Page:
 
     @property
     def mixed(self) -> list[str]:
-        """Return the keys of ``versions``, such as ``code``, in which the runs differ."""
+        """Return the keys of ``versions`` in which the runs differ."""
         return [key for key, values in self.versions.items() if len(set(values)) > 1]
 
 

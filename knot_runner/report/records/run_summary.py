@@ -203,7 +203,7 @@ def cluster_lines(result: FederatedResult) -> Iterator[str]:
 
 
 def distill_summary(name: str, result: DistillResult) -> Group:
-    """Return the summary of a distillation on a weighted sum of loss terms.
+    """Return the summary of a distillation that minimizes a weighted sum of loss terms.
 
     The table shows the metrics of the student and of the other trained models. Lines below the table give the weight of
     each loss term, and the initial ratio of the weighted term to the cross-entropy.
@@ -246,7 +246,7 @@ def run_view(
     Args:
         name: The title of the table.
         result: The result of the run. Its notes are printed below ``lines``.
-        heads: The headings of the columns. The first column names the rows.
+        heads: The headings of the columns. The first column contains the names of the rows.
         rows: The rows of the table.
         lines: The lines below the table.
         wraps: Whether long values are wrapped.
@@ -275,7 +275,7 @@ def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
 def cost_lines(result: RunResult) -> Iterator[str]:
     """Yield lines on costs, such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``.
 
-    If the target accuracy was reached, another line gives the bytes until then. A result without costs has no lines.
+    If the run reached the target accuracy, another line states the bytes needed. Without costs, there are no lines.
     """
     costs = result.costs
     if costs is None:

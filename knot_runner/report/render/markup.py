@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10) -> str:
-    """Return CSV text with the given heads and rows.
+    """Return CSV text with the column headings ``heads`` and the given rows.
 
     Texts are escaped, None becomes an empty cell, and floats have ``digits`` significant digits.
     """
@@ -94,13 +94,14 @@ def _environment() -> Environment:
 
 
 def table_csv(table: ResultTable) -> str:
-    """Return ``table`` as CSV with one line per cell. Missing numbers are empty.
+    """Return ``table`` as CSV with one line per cell. A missing number becomes an empty field.
 
     The columns are:
 
-    - the names that identify the row, then ``column`` and ``metric``
+    - one column for each name that identifies the row
+    - ``column``, ``metric``: the names of the cell's column and metric
     - ``mean``, ``low``, ``high``, ``std``: our mean, the ends of its 95% interval, and the standard deviation
-    - ``seeds``, ``planned``, ``diverged``: the number of seeds in the mean, of planned seeds, and of diverged seeds
+    - ``seeds``, ``planned``, ``diverged``: the counts of averaged, planned and diverged seeds
     - ``paper``, ``paper_std``: the paper's value and its standard deviation
     - ``gap``: our mean minus the paper's value
     """

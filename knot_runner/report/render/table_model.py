@@ -47,11 +47,11 @@ class ColumnGroup:
         digits: The number of decimals in the cells.
         metric: The name of the metric in the cells; "" if it equals ``key``.
         block: The title of the grid that contains this group. Groups with the same ``block`` form a grid.
-        head: A heading for every column, instead of the name of the column.
+        head: The common heading of all columns, instead of their names.
         signed: Whether positive numbers have a plus sign.
-        paper_digits: The largest number of decimals of the paper's numbers.
-        heads: One heading for each column, instead of the names of the columns.
-        of_global: The columns of data sets on which the global model is tested.
+        paper_digits: The maximum number of decimals of the paper's numbers.
+        heads: A separate heading for each column, instead of its name.
+        of_global: The names of the columns for data sets of the global model.
         variant: The variant of the metric (see :func:`run_rows.variant`), if there is a group for each variant.
     """
 
@@ -71,8 +71,8 @@ class ColumnGroup:
     def heading(self, column: int) -> str:
         """Return the heading of a column. ``column`` is the index of the column.
 
-        Without ``head`` and ``heads``, the heading is the name of the column or, if ALL is the only column, the name of
-        the metric.
+        The heading is from ``head`` or ``heads`` if either is set. Otherwise, a single column ALL has the title of the
+        metric, and all other columns have their names.
         """
         if self.head or self.heads:
             return self.head or self.heads[column]
@@ -88,8 +88,8 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        keys: The values of the settings that identify the row, as typed on a command line. A setting that the runs lack
-            is None. In a comparison, the counts of runs are at the end.
+        keys: The values of the settings that identify the row, as typed on a command line. Missing settings are None.
+            In a comparison, counts of runs follow these values.
         heads: The ``keys`` as printed.
         cells: The cells of the row, by group of columns.
     """
@@ -124,12 +124,11 @@ class ResultTable:
     """A table, which consists of one or more grids.
 
     Attributes:
-        heads: The headings of the columns with the names of the rows.
+        heads: The headings of the columns that identify a row.
         groups: The groups of columns with numbers.
         lines: The footnotes.
-        keys: In a comparison, the dotted keys of the settings in ``heads``, followed by the names of the counts of
-            runs.
-        right: In a comparison, whether each column in ``heads`` is aligned right.
+        keys: In a comparison, the names of the columns in ``heads``: dotted keys of settings, then names of counts.
+        right: In a comparison, a flag for each column in ``heads`` that states whether the column is aligned right.
         reading: In a comparison, the explanation of a cell. A comparison has a single grid without a title.
     """
 

@@ -34,7 +34,7 @@ TerminalRow = Sequence[str | Text] | None
 
 
 def output() -> Console:
-    """Return a console for stdout. If stdout is not a terminal, tables are not wrapped."""
+    """Return a console for stdout. If stdout is not a terminal, the lines of tables are not wrapped."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
@@ -68,7 +68,7 @@ class TerminalColumn(Column):
 
 
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
-    """Return a table that lists items. The heads are bold, or absent if no column has a head."""
+    """Return a table that lists items. The heads are bold. If no column has a head, the row of heads is omitted."""
     has_heads = any(column.header for column in columns)
     return _filled(columns, rows, title=title or None, box=None, padding=(0, 2, 0, 0), show_header=has_heads)
 

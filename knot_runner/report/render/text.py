@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 
 def short_line(label: str) -> str:
-    """Return the settings in ``label`` without group names: ``support=onehot`` for ``task.labels.support=onehot``."""
+    """Return ``label`` with shortened keys, such as ``support=onehot`` instead of ``task.labels.support=onehot``."""
     return _ABOVE.sub(r"\1", label)
 
 
@@ -49,7 +49,7 @@ def escape_csv(text: str) -> str:
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Return the settings in the label of a job as a dict, for a label such as ``method.mu=0.1, training.lr=0.01``.
+    """Return the settings in a label such as ``method.mu=0.1, training.lr=0.01`` as a dict.
 
     A group of settings is split: ``a.b={kind:soup,lr:0.01}`` becomes the settings ``a.b.kind`` and ``a.b.lr``.
     """
@@ -67,10 +67,10 @@ def label_settings(label: str) -> dict[str, str]:
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Return a dict from each label to the label as displayed.
+    """Return a dict from each label to the text to display.
 
-    If a label contains a group of settings, such as ``a.b={kind:soup,lr:0.01}``, the displayed label lists the single
-    settings. It omits the settings that all ``labels`` have in common.
+    The text differs from the label only for a label with a group of settings, such as ``a.b={kind:soup,lr:0.01}``.
+    Each setting of the group is listed separately, and settings that all ``labels`` share are omitted.
     """
     by_label = {}
     for label in labels:
@@ -85,41 +85,39 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
 
 def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
-    """Return the first names and the number of the other names as text, such as ``a, b and 3 more``.
+    """Return a text with the first names and the number of omitted names, such as ``a, b and 3 more``.
 
     Args:
         names: The names.
-        most: The number of names that are listed.
+        most: The maximum number of names to list.
         gap: The text between two names.
-        more: A text at the end, if there are other names.
+        more: A text to append if names are omitted.
     """
     rest = len(names) - most
     return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
 
 
 def number(value: float, digits: int) -> str:
-    """Return a number with ``digits`` decimals as text, such as ``0.412`` for ``0.4123`` and three decimals.
+    """Return a number as text, rounded to ``digits`` decimals. For 0.4123 and three decimals, the text is ``0.412``.
 
-    A number without decimals has thousands separators.
+    If ``digits`` is 0, the text has thousands separators.
     """
     return f"{value:,.0f}" if digits == 0 else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """Return ``value`` as text, see :func:`number`. If ``plus`` is true, a positive number has a plus sign."""
+    """Return the text of :func:`number` for ``value``. If ``plus`` is true, a positive number has a plus sign."""
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return three texts of a table cell: the mean, the interval, and the paper's number.
 
-    - The mean is ``div.`` if no run finished and at least one run diverged. It is ``-`` if it is missing for another
-      reason.
-    - The interval has the form ``±0.010``. Without an interval, the second text is the standard deviation, if it is
-      known.
-    - The paper's number is in parentheses, with the paper's standard deviation.
+    - Without a mean, the first text is ``div.`` if at least one run diverged; otherwise, it is ``-``.
+    - The second text is an interval such as ``±0.010``. Without an interval, it is the standard deviation.
+    - The third text is the paper's number in parentheses, with the paper's standard deviation.
 
-    Other missing texts are "".
+    The second text and the third text are "" if their numbers are unknown.
     """
     value = cell.text or "-"
     interval = ""
@@ -144,10 +142,9 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 
 
 def too_few_seeds(estimate: Estimate) -> str:
-    """Return a note such as ``n=2: too few seeds (~6)`` if the interval of a difference over two seeds includes 0.
+    """Return a note such as ``n=2: too few seeds (~6)`` if an interval over two seeds includes 0; otherwise, "".
 
-    In this example, an interval over about six seeds would exclude 0, if the variance stays the same. In all other
-    cases, return "".
+    The note "(~6)" means that the interval over about six seeds would exclude 0, if the variance stays the same.
     """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
@@ -167,7 +164,7 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
         mean: The mean.
         half: The half-width of the interval.
         digits: The number of decimals.
-        top: The largest possible value of a fraction or percentage; None for other numbers.
+        top: The largest possible value: 1 for fractions, 100 for percentages, None for other numbers.
     """
     low = mean - half
     high = mean + half
@@ -222,7 +219,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """Return the decimal prefix that suits the amount ``largest``, and its factor, such as ("k", 1000.0).
+    """Return the decimal prefix for the amount ``largest``, and the factor of the prefix, such as ("k", 1000.0).
 
     The amount divided by the factor has one to three digits before the decimal point.
     """

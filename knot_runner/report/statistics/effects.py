@@ -69,8 +69,8 @@ class EffectEstimate:
     def half(self, alpha: float, seeds: int | None = None) -> float:
         """Return the half-width of the confidence interval of level 1 - ``alpha``.
 
-        If ``seeds`` is given, this is the half-width to expect with that number of seeds and the same spread. If the
-        estimate is from one seed, the interval covers only the variation over test examples.
+        If ``seeds`` is given, return the expected half-width for this number of seeds and the same spread. For an
+        estimate from one seed, the interval reflects only the variation over test examples.
         """
         count = seeds or self.seeds
         z = -normal_quantile(alpha / 2)
@@ -112,7 +112,7 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
 
 
 def sign_test(seeds: int) -> float:
-    """Return the two-sided p-value of the sign test if all effects of ``seeds`` seeds have the same sign.
+    """Return the two-sided p-value of the sign test for ``seeds`` effects that all have the same sign.
 
     Sources: Arbuthnott 1710; Dixon & Mood 1946.
     """
@@ -120,7 +120,7 @@ def sign_test(seeds: int) -> float:
 
 
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
-    """Return the probability that the interval of a repeated study excludes the threshold.
+    """Return the probability that the interval of a repeated study excludes a threshold.
 
     The true effect and spread are assumed to equal the estimates. The repeated study uses the same test examples.
 
@@ -147,10 +147,10 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
     """Return the estimate of an effect over seeds and test examples.
 
     Args:
-        effects: The effects of n seeds.
-        replicates: The effects of the n seeds on B resamples of the test examples, shape [B, n]. Seeds with the same
-            test examples must use the same resamples, and seeds with different test examples independent resamples. If
-            None, the estimate reflects only the variation over seeds.
+        effects: One effect per seed, for n seeds.
+        replicates: The effect of each seed on each of B resamples of the test examples, shape [B, n]. Seeds with the
+            same test examples must use the same resamples. Other seeds must use independent resamples. Without
+            ``replicates``, the estimate reflects only the variation over seeds.
     """
     count = len(effects)
     effect = math.fsum(effects) / len(effects)
@@ -177,7 +177,7 @@ POWER = 0.8
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return p-values after Holm's correction for the number of hypotheses (Holm 1979).
+    """Return the p-values ``values`` after Holm's correction for the number of hypotheses (Holm 1979).
 
     If you reject every hypothesis with a corrected p-value of at most alpha, the family-wise error rate is at most
     alpha.
@@ -215,18 +215,18 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return how many seeds to add to reach the first interim analysis with a power of at least 80%.
+    """Return how many further seeds the first interim analysis with a power of at least 80% requires.
 
     The true effect and spread are assumed to equal the estimates. Return None for an estimate from one seed, because
-    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` seeds are needed, or if no number of
-    seeds suffices with these test examples.
+    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` further seeds are needed, or if no
+    number of seeds suffices with these test examples.
 
     Args:
         estimate: The estimate of the effect.
         gap: The distance between the effect and the threshold.
         planned: The planned number of seeds.
         seeds: The present number of seeds.
-        claims: The number of undecided claims, by which Holm's method divides alpha.
+        claims: The number of undecided claims. Holm's method divides alpha by this number.
     """
     if estimate.spread is None:
         return None

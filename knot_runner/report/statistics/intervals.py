@@ -95,7 +95,7 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Return the number of seeds at which the 95% interval would exclude 0; None for more than :data:`MAX_SEEDS`.
+    """Return how many seeds the 95% interval needs to exclude 0; None if it needs more than :data:`MAX_SEEDS`.
 
     The mean and variance over more seeds are assumed to equal those of the first ``n`` seeds.
 
@@ -113,10 +113,10 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
 
 
 def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield arrays that count how often each bootstrap resample contains each test example.
+    """Yield arrays of counts: how often each bootstrap resample contains each test example.
 
-    Each array has the shape [B, N] and the type float32, for B resamples and N test examples. The argument ``items``
-    is N. All arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` and ``seed``.
+    Each array has the shape [B, N] and the type float32, for B resamples and N test examples. ``items`` is N. All
+    arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` and ``seed``.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)

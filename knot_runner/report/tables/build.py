@@ -45,7 +45,7 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
         command: The command that runs the jobs, for messages.
 
     Raises:
-        UserError: No run is finished, a name in ``spec`` is unknown, or the runs do not fit the table.
+        UserError: No run is done or diverged, a name in ``spec`` is unknown, or the runs do not fit the table.
     """
     name = spec.get("kind", "methods")
     if name not in TABLE_KINDS:
@@ -69,12 +69,12 @@ def printed_table(name: str, spec: Config) -> PrintedTable | None:
     """Return the paper's table that ``spec`` selects for comparison; None if ``spec`` selects no table.
 
     Args:
-        name: The kind of our table, one of :data:`TABLE_KINDS`.
+        name: The name of the kind of our table in :data:`TABLE_KINDS`.
         spec: The preset's section ``report:``.
 
     Raises:
-        UserError: A metric is unknown. Or the paper's table is unknown, of the wrong kind, or not selected although
-            this kind of table requires it.
+        UserError: A metric or the paper's table is unknown, the paper's table has the wrong kind, or ``spec`` does not
+            select a required table.
     """
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)

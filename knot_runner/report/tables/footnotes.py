@@ -28,7 +28,7 @@ _MAX_NAMED = 4
 def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
     """Yield footnotes on missing runs and on damaged results.
 
-    Table rows that lack the same seeds for the same reasons are listed in one footnote.
+    One footnote lists all table rows that lack the same seeds for the same reasons.
 
     Args:
         rows: A frame with one row per run, as returned by :func:`run_rows`.
@@ -48,9 +48,9 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
 
 
 def not_counted(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a line for each result that exists but is not used, such as a damaged result. See :data:`UNUSED`.
+    """Yield a line for each result that exists but is not used (see :data:`UNUSED`), such as a damaged result.
 
-    If there are many such results, the last line only counts the others.
+    If there are many such results, the last line states the number of omitted results.
     """
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     for problem in problems[:_MAX_NAMED]:
@@ -61,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield footnotes on the source and the amount of training data, if these limit the comparison of results."""
+    """Yield footnotes on sources and amounts of training data that limit the comparison of results."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
@@ -98,14 +98,16 @@ def one_class(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Return whether all finished ``runs`` use real data, so that results can be compared with the papers."""
+    """Return whether all finished ``runs`` use real data. Only such runs are comparable with the papers."""
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield footnotes if the column ALL is an average over different data sets in the runs or in the paper.
+    """Yield a footnote if the runs have different data sets, and a footnote if the paper has more data sets.
+
+    In both cases, numbers in the column ALL are not comparable.
 
     Args:
         columns: The columns of the table: names of data sets, and ALL.
@@ -125,7 +127,7 @@ def missing_columns(
 
 
 def cited(table: PrintedTable | None) -> Iterator[str]:
-    """Yield footnotes on the paper's table: its source, and the notes on it. If ``table`` is None, yield nothing."""
+    """Yield the source of the paper's table and the table's notes as footnotes. If ``table`` is None, yield nothing."""
     if table is not None:
         number = f", Table {table.table}" if table.table is not None else ""
         yield f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}."

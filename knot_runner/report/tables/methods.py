@@ -51,8 +51,8 @@ def methods_by_data(
     Args:
         request: The inputs of the table.
         columns: The names of the data sets, and ALL for all data sets together.
-        more: Additional columns: a dict from a group with one column to a function. For a run, the function returns the
-            value in this column.
+        more: Additional columns, as a dict from column group to function. Each group has one column. The function
+            returns the value of a run in this column.
         more_lines: Additional footnotes.
 
     Raises:

@@ -143,7 +143,7 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return the :func:`federated_distance` between two measures, with both clients in this process.
+    """Return the :func:`federated_distance` between two measures. Both clients are simulated in this process.
 
     Raises:
         UserError: The measures have different numbers of features.

@@ -21,10 +21,10 @@ MAX_UNITS = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A discrete measure: ``points`` [n, d] in float64, with the positive masses ``weights`` [n] in any unit.
+    """A discrete measure. ``points`` [n, d] are in float64. ``weights`` [n] are their positive masses, in any unit.
 
-    If ``weights`` is None, all masses are equal. Weights of an integer type are *counts*. Repeated interpolation
-    between measures with counts loses no mass to rounding.
+    Weights of an integer type are *counts*. If ``weights`` is None, every count is 1. Repeated interpolation between
+    measures with counts loses no mass to rounding.
 
     Raises:
         UserError: ``points`` is empty, not finite or not a matrix; or ``weights`` is not one positive number per point.
@@ -62,7 +62,7 @@ class Measure:
 
     @property
     def counts(self) -> ndarray | None:
-        """Return the masses as integers, int64 [n]; None if the weights are not of an integer type."""
+        """Return the masses as integers, int64 [n]; None if the weights are of a floating-point type."""
         if self.weights is None:
             return np.ones(self.size, dtype=np.int64)
         if self.weights.dtype != np.int64:
@@ -81,13 +81,11 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
-    """Return the masses of two measures in the same unit, float64 [n] and [m], and the sum of the masses.
+    """Return the masses of two measures in the same unit, float64 [n] and [m], and the sum of each measure's masses.
 
     The sum is the same for both measures. If both measures have counts, the masses are integers, and the sum is the
-    least common multiple of the two sums of counts. Sums and differences of these integers are exact in float64.
-    Otherwise, the masses sum to 1.
-
-    The published code instead uses masses of 1/n, and drops plan entries below 1e-5.
+    least common multiple of the two sums of counts. Sums and differences of these integers are exact in float64. If a
+    measure has no counts, the masses sum to 1.
 
     Raises:
         UserError: The least common multiple exceeds 2^53.
@@ -132,9 +130,9 @@ def interpolate(
 ) -> tuple[Measure, float]:
     """Return the measure at ``t`` (from 0 to 1) on a geodesic from ``first`` to ``second``, and W_2(first, second).
 
-    Mode ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. For n and m points,
-    these are at most n + m - 1 points. If n = m and all masses are equal, the result has n points. The published code
-    drops entries below 1e-5, which loses mass and makes the distance increase again as the number of points grows.
+    Mode ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. For n and m points in
+    ``first`` and ``second``, the result has at most n + m - 1 points. If n = m and all masses are equal, the result has
+    n points. The published code drops plan entries below 1e-5 and therefore loses mass.
 
     Mode ``approximate`` (eq. 10, barycentric projection): the result has the masses of ``first``. Each point of
     ``first`` moves towards the mean of those points of ``second`` that receive its mass. The result is the same as in

@@ -34,9 +34,9 @@ from knot_runner.config.settings.methods.transport import PrivacySettings
 def delta_of(multiplier: float, epsilon: float) -> float:
     """Return the smallest delta for which Gaussian noise is (epsilon, delta)-private.
 
-    The standard deviation of the noise is ``multiplier`` times the sensitivity. By Theorem 8, delta is
-    ``Phi(1 / (2 m) - epsilon m) - exp(epsilon) Phi(-1 / (2 m) - epsilon m)``. Here, m is ``multiplier``, and Phi is the
-    distribution function of the standard normal distribution.
+    The standard deviation of the noise is ``multiplier`` times the sensitivity. Let m be ``multiplier``, and Phi the
+    distribution function of the standard normal distribution. By Theorem 8, delta is
+    ``Phi(1 / (2 m) - epsilon m) - exp(epsilon) Phi(-1 / (2 m) - epsilon m)``.
     """
     half = 1 / (2 * multiplier)
     shift = epsilon * multiplier
@@ -64,9 +64,10 @@ def clip_to_ball(points: ndarray, radius: float) -> ndarray:
 
 
 def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Generator) -> ndarray:
-    """Return the points of an approximate interpolating measure with added noise.
+    """Return ``means`` with added noise.
 
-    ``means`` [S, d] are the points without noise. The argument ``t`` is the position of the measure on its geodesic.
+    ``means`` [S, d] are the points of an approximate interpolating measure, and ``t`` is the measure's position on the
+    geodesic.
     """
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)

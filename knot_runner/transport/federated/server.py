@@ -57,7 +57,7 @@ def next_measure(
 
 
 def total(first: Message, second: Message) -> float:
-    """Return the sum W(mu, xi) + W(xi, nu), which is an upper bound of W(mu, nu) (line 10).
+    """Return the sum W(mu, xi) + W(xi, nu), which is an upper bound of W(mu, nu) (Algorithm 1, line 10).
 
     xi is the measure that the server sent to both clients.
     """
@@ -67,7 +67,7 @@ def total(first: Message, second: Message) -> float:
 def server_only(between: float, t: float) -> float:
     """Return an estimate of W(mu, nu) that needs no distances from the clients (Theorem 3.2).
 
-    ``between`` is W(xi_mu^k, xi_nu^k), the distance between the measures of the two clients in one iteration. Both
+    ``between`` is W(xi_mu^k, xi_nu^k), the distance between the measures of the two clients in iteration k. Both
     clients must use the same ``t``. The estimate is ``between / t``. It is exact for k = 1 and t = 1/2 if mu, nu and
     xi^0 are Gaussians with equal covariance (Theorem 3). For other measures, it is neither an upper nor a lower bound.
     """

@@ -28,7 +28,7 @@ TIMES_KEY = 1
 
 
 def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
-    """Return the S points of the first interpolating measure, drawn from N(0, start_scale^2 I), shape [S, d + L].
+    """Draw the S points of the first interpolating measure from N(0, start_scale^2 I). Return them, shape [S, d + L].
 
     All pairs of sets start from these points. A point has d features and a label vector of length L.
     """
@@ -39,10 +39,10 @@ def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> ndarray:
-    """Return the values of t for all interpolations between the sets i and j, shape [K, 3] for K iterations.
+    """Return the values of t for all interpolations between the sets of clients i and j, shape [K, 3].
 
-    t is the position of an interpolation on its geodesic, from 0 to 1. Each row of the result has three values: for the
-    first client, for the second client, and for the server. Row k does not depend on K.
+    t is the position of an interpolation on its geodesic, from 0 to 1. Row k has the three values of iteration k: for
+    client i, client j and the server. Row k does not depend on the number K of iterations.
     """
     if options.t == "random":
         return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
@@ -55,37 +55,36 @@ def centered(points: ndarray) -> ndarray:
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with class vectors relative to the mean of the samples' class vectors."""
+    """Return a copy of ``table`` with centered class vectors: their mean, weighted by ``mass``, is subtracted."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
-    """Return inner products of the mean vectors of the first points and of N sets, shape [1 + N, 1 + N].
+    """Return the inner products of 1 + N mean vectors: one of the first points, and one of each of N sets.
 
-    A mean vector has two parts: the mean features and the mean label vector. The average of the N sets' mean vectors is
-    subtracted from all mean vectors first.
+    A mean vector has two parts: the mean features and the mean label vector. Before the multiplication, the average of
+    the N sets' mean vectors is subtracted from all mean vectors.
 
     Args:
         start: The first points [S, d + L] (:func:`first_points`).
         means: The mean features [N, d] of the sets.
-        tables: The classes of each set, with class vectors relative to the mean of the set.
+        tables: The class table of each set. Class means are relative to the mean features of the set.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
     sets = np.concatenate([means, labels], 1)
-    origin = sets.mean(0)
-    rows = np.concatenate([start.mean(0, keepdims=True), sets]) - origin
+    rows = np.concatenate([start.mean(0, keepdims=True), sets]) - sets.mean(0)
     return rows @ rows.T
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return the squared distances [m, 2] from the mean of each pair's last measure to the means of its two sets.
+    """Return, for each pair, the squared distances from the mean of its last measure to the means of its two sets.
 
-    The last measure of a pair is the server's measure after K iterations. The result is float64.
+    The last measure is the server's measure after K iterations. The result is float64 of shape [m, 2].
 
     Args:
-        pairs: The numbers of the two sets of each of m pairs, shape [m, 2].
-        times: The values of t in K iterations, shape [m, K, 3] (:func:`draw_times`).
+        pairs: The indices of the two sets of each pair, shape [m, 2].
+        times: The values of t of each pair in K iterations, shape [m, K, 3] (:func:`draw_times`).
         products: The result of :func:`mean_products`, shape [1 + N, 1 + N].
     """
     # The mean of the last measure is a weighted average of three means: of the first points, and of the two sets.
@@ -102,12 +101,12 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """One client's results of FedWaD's iteration 1. These results are the same for all pairs and do not depend on t.
+    """One client's results of FedWaD's iteration 1. The results do not depend on t or on the other set of a pair.
 
     Attributes:
         spread: Mean squared distance of the client's points, including label vectors, from their mean.
-        means: For each of the S first points, the mean features and the class fractions of the samples that receive
-            mass from this point, shape [S, d + k].
+        means: One row per point of the first measure, shape [S, d + k]: the mean features and the class fractions of
+            the samples that receive mass from this point.
         heights: Dual potentials [S] of the transport plan (small_support.py).
     """
 
@@ -132,8 +131,8 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) ->
 def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
     """Return one client's results of FedWaD's iteration 1.
 
-    ``rows`` [n, d + k] are the client's samples, and ``table`` holds its class statistics. Both are relative to the
-    client's mean.
+    ``rows`` [n, d + k] are the client's samples with centered features (:func:`augmented_rows`). ``table`` has centered
+    class vectors (:func:`about_mean`).
     """
     features = rows.shape[1] - len(table.labels)
     start = centered(first_points(features, options, seed))
@@ -150,11 +149,11 @@ class LabelProducts:
     """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
 
     ``gram`` [R, R] has one row for each of the S first points, then one row for each class of every set, then a row of
-    zeros. In ``gram``, the classes of set c begin at row ``begins[c]``, and their number is ``counts[c]``.
+    zeros. The ``counts[c]`` classes of set c begin at row ``begins[c]``.
 
     Args:
-        tables: The classes of each set.
-        start: The label parts [S, L] of the first points.
+        tables: The class table of each set.
+        start: The label vectors [S, L] of the first points.
     """
 
     def __init__(self, tables: Sequence[ClassTable], start: ndarray) -> None:
@@ -167,8 +166,8 @@ class LabelProducts:
     def of_pairs(self, pairs: ndarray) -> ndarray:
         """Return the inner products of the label vectors of each of m pairs, shape [m, B, B].
 
-        B = S + 2 k: the S first points, then k classes of each set. k is the largest number of classes in a set. For a
-        set with fewer classes, the remaining entries are 0.
+        B = S + 2 k: the S first points, then k classes of each of the two sets. k is the largest number of classes in a
+        set. If a set has fewer classes, the remaining entries are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())
@@ -187,14 +186,14 @@ SCORES_AT_ONCE = 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """The input of a worker: m pairs of sets, and all data from which the distances of these pairs are computed.
+    """One task of a worker: m pairs of sets, and all data for the distances of these pairs except the samples.
 
     Attributes:
-        pairs: The numbers of the two sets of each pair, shape [m, 2].
-        times: The values of t in K iterations, shape [m, K, 3] (:func:`draw_times`).
+        pairs: The indices of the two sets of each pair, shape [m, 2].
+        times: The values of t of each pair in K iterations, shape [m, K, 3] (:func:`draw_times`).
         start: The centered features [S, d] of the first points.
-        openings: A dict from the number of a set to the set's results of iteration 1.
-        gram: Inner products of the label parts of each pair, shape [m, B, B] (:meth:`LabelProducts.of_pairs`).
+        openings: A dict from the index of a set to the set's results of iteration 1.
+        gram: Inner products of each pair's label vectors, shape [m, B, B] (:meth:`LabelProducts.of_pairs`).
         means: The contribution of the means to the squared distances, shape [m, 2] (:func:`mean_terms`).
     """
 
@@ -207,11 +206,11 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Divide all pairs (i, j), i < j, of ``sets`` sets into tiles, and return the tiles.
+    """Divide all pairs (i, j), i < j, of set indices into tiles, and return the tiles.
 
     The sets are divided into blocks, if possible into at least five blocks. A tile holds all pairs between two blocks,
-    or all pairs within one block. The tiles depend only on the arguments, not on the number of workers, so that
-    distances are bitwise reproducible. ``largest``: number of samples of the largest set.
+    or all pairs within one block. The tiles do not depend on the number of workers, so that distances are bitwise
+    reproducible. ``sets``: number of sets; ``largest``: number of samples of the largest set.
     """
     # The last digits of a matrix product depend on the other rows in the stack, and thus on the tiles.
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))

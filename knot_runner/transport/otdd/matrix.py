@@ -49,13 +49,13 @@ Work = Callable[[Any, list[ndarray]], Any]
 def computed_distances(
     sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, known: dict[SetPair, float]
 ) -> Iterator[dict[SetPair, float]]:
-    """Yield a dict for each finished tile (group of pairs). It maps a pair (i, j), i < j, to the squared distance.
+    """Yield a dict for each finished tile (group of pairs). The dict maps pairs (i, j), i < j, to squared distances.
 
-    ``known`` holds distances that are already computed; these are not yielded. Distances are bitwise equal for any
-    ``known`` and any number of ``workers``. Random draws are seeded by ``seed`` and the pair.
+    ``known`` holds distances that are already computed. They are not yielded. ``known`` and ``workers`` do not affect
+    the values, not even by rounding. Random values of t depend only on ``seed`` and the pair.
 
     Raises:
-        UserError: The sets have different features, or values are too large for finite distances.
+        UserError: The sets have different numbers of features, or values are too large for finite distances.
     """
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
@@ -88,7 +88,7 @@ def computed_distances(
 
 
 def run_tasks(work: Work, tasks: Iterable[Any], arrays: list[ndarray], workers: int) -> Iterator[tuple[int, Any]]:
-    """Yield the index and the result ``work(task, arrays)`` of every task, in order of completion.
+    """Yield (index of the task, ``work(task, arrays)``) for every task, in order of completion.
 
     The tasks run in ``workers`` processes that share ``arrays``. With one worker, the tasks run in this process.
     An exception in ``work`` is raised to the caller.
@@ -185,18 +185,18 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[ndarray
 
 
 def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) -> float:
-    """Return the exact squared OTDD between two labeled sets of points: the minimum mean transport cost.
+    """Return the exact squared OTDD between two labeled sets of points: the minimum cost of transport.
 
     ``x`` [n, d] and ``y`` [m, d] are the points of the two sets. ``first`` and ``second`` are the class tables of the
     two sets. The cost of moving a point u of class a to a point v of class b is
 
         ||u - v||^2 + ||m_a - m_b||^2 + spread(a, b)
 
-    where m_a is the mean of class a. ``spread`` is the squared Frobenius distance between the covariance
-    representations.
+    where m_a is the mean of class a, and spread(a, b) is the squared Frobenius distance between the matrices that
+    represent the covariances of a and b. The total mass is 1.
 
     This cost is FedWaD eq. 13, where we read d(x, x') as the squared distance. microsoft/otdd multiplies the point
-    distance and the label distance by 1/2; we do not.
+    distance and the label distance by 1/2; this function does not.
     """
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]

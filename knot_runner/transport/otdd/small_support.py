@@ -42,7 +42,7 @@ def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarra
     Args:
         scores: The scores, shape [S, n]. Rows are sources of mass n / S, and columns are sinks of mass 1.
         heights: Initial values of the potentials, shape [S]; None if unknown.
-        plan: The array for the result.
+        plan: The array into which the plan is written.
     """
     sources, sinks = scores.shape
     # Scores are equivalent to squared distances, because the squared norms do not affect the choice of the plan.

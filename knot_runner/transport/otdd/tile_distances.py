@@ -32,14 +32,14 @@ SPARSE_FROM = 32
 class TileProblem:
     """Data for all iterations on a tile of m pairs of data sets.
 
-    One array holds a measure for each pair, shape [m, S, d + B]: S points with d features and B coefficients.
+    The measures are not stored here. A measure has shape [S, d + B]: S points with d features and B coefficients each.
 
     Attributes:
         tile: The pairs and their data.
         rows: The samples of each data set (:func:`augmented_rows`).
         features: The number d of features.
         gram: Inner products [m, B, B] of the label vectors of each pair.
-        heights: Dual potentials [m, 2, S] of the last plans (small_support.py). Each iteration replaces them.
+        heights: Dual potentials of each pair's two latest plans, shape [m, 2, S] (small_support.py).
     """
 
     tile: Tile
@@ -49,7 +49,7 @@ class TileProblem:
     heights: ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Return the columns that hold the class coefficients of ``client`` in the points of a pair.
+        """Return the columns of a measure [S, d + B] that hold the coefficients of the classes of ``client``.
 
         ``side``: 0 if the client is the first set of the pair, 1 if it is the second set.
         """
@@ -58,14 +58,14 @@ class TileProblem:
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """Return (number of the pair, side) for every pair that contains ``client``. See :meth:`columns` for side."""
+        """Return (index of the pair, side) for each pair that contains ``client``. For side, see :meth:`columns`."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
-    """Return the squared distance of each of the m pairs in ``tile``, float64, shape [m].
+    """Return the squared distances [m] of the m pairs in ``tile``, in float64.
 
-    The distance of a pair is the sum of the distances from its two sets to the last measure.
+    The distance of a pair is the sum of two distances: from each of its sets to the pair's last measure.
     """
     heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)

@@ -108,7 +108,7 @@ class FedPerSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedRepSettings(FedPerSettings):
-    """As FedPer, but trains the head before the body (Collins et al. 2021)."""
+    """FedPer, but the head is trained before the body (Collins et al. 2021)."""
 
     #: epochs for the head; the body trains for the remaining ``training.local_epochs``; null: one for the body
     head_epochs: Steps | None
@@ -164,7 +164,7 @@ class FedalaSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedsoupSettings(AveragingSettings):
-    """Averages each client model with past global models that help on held-out examples (Chen et al. 2023)."""
+    """Averages each client model with past global models that improve held-out accuracy (Chen et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedsoup:FEDSOUP"
     selects = True

@@ -93,10 +93,10 @@ SYNTHESIS_SETTINGS: SettingsClasses = {
 
 @dataclass
 class PhaseSettings:
-    """A training phase that precedes training on ``method.terms``, such as FitNets' first stage.
+    """A training phase, such as FitNets' first stage, that precedes training on ``method.terms``.
 
-    It starts from the previous weights, with a new optimizer and new adapters. It ignores milestones and keeps the last
-    epoch's weights. Other settings come from ``training.distill``.
+    It continues from the current weights, with a new optimizer and new adapters. It ignores ``milestones`` and keeps
+    the last epoch's weights. Other settings come from ``training.distill``.
     """
 
     #: training epochs
@@ -222,8 +222,8 @@ def teacher_names(count: int) -> list[str]:
 def counted_teachers(method: Config) -> Config:
     """Return the settings of ``method=distill`` that can change the results of the run.
 
-    The setting ``teacher`` is left out, because ``teachers`` contains its value. If a teacher is a finished run, only
-    its kind, run id and checksum of the weights are kept.
+    The setting ``teacher`` is left out, because ``teachers`` contains its value. A teacher
+    that is a finished run is reduced to its kind, its run id and the checksum of its weights.
     """
     teachers = []
     for teacher in method["teachers"]:

@@ -94,7 +94,7 @@ class Schedule:
 
 @dataclass
 class Stragglers:
-    """Clients that train with another temperature, or for fewer epochs."""
+    """Clients that train with a different temperature, or for fewer epochs."""
 
     #: share of stragglers
     share: ProportionOrNone
@@ -124,7 +124,7 @@ class ServerSettings:
 
 @dataclass(kw_only=True)
 class FederatedSettings:
-    """Keys of all federated methods. Local training divides logits by ``temperature`` (FLex&Chill)."""
+    """Settings common to all federated methods. Local training divides logits by ``temperature`` (FLex&Chill)."""
 
     #: the algorithm's :class:`~knot_runner.methods.contract.Method` as ``package.module:NAME``; "" for a plug-in
     functions: ClassVar[str] = ""
@@ -164,18 +164,18 @@ class FederatedSettings:
 
     @property
     def chills(self) -> bool:
-        """Return whether local training may differ from plain training at temperature 1."""
+        """Return whether ``temperature`` is not 1, or ``schedule``, ``stragglers`` or ``hard_temperature`` is set."""
         return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Return the name patterns that select the shared parameters. By default, they select all parameters."""
+        """Return the name patterns of the shared parameters. By default, all parameters are shared."""
         return ("*",)
 
 
 @dataclass(kw_only=True)
 class AveragingSettings(FederatedSettings):
-    """Additional keys of algorithms whose server averages models."""
+    """Additional settings of algorithms whose server averages models."""
 
     averages = True
     #: the patterns to use if ``shared`` is null
@@ -193,7 +193,7 @@ class AveragingSettings(FederatedSettings):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Return the name patterns that select the parameters that the server averages."""
+        """Return the name patterns of the parameters that the server averages."""
         return tuple(self.shared or self.travels)
 
     def __post_init__(self) -> None:

@@ -56,12 +56,12 @@ class TuningSettings(LocalSettings):
 
     @property
     def rate(self) -> float:
-        """Return the learning rate of the clients, ``lr`` divided by ``slower``."""
+        """Return the learning rate of the clients: ``lr / slower``."""
         return self.lr / self.slower
 
     @property
     def length(self) -> int:
-        """Return the total number of epochs, ``epochs`` times ``slower``."""
+        """Return the total number of epochs: ``epochs * slower``."""
         return self.epochs * self.slower
 
     @property
@@ -79,7 +79,7 @@ class FinetuneSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
-    """Interpolates each client's model before and after fine-tuning: ``(1-alpha)*theta_0 + alpha*theta_k``."""
+    """Interpolates between each client's models before and after fine-tuning: ``(1-alpha)*theta_0 + alpha*theta_k``."""
 
     kind: str
     #: weights alpha to evaluate
@@ -105,7 +105,7 @@ class SoupSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class CossimSettings(LocalSettings):
-    """Alternates local training and averaging, with weights from cosine similarities of label histograms."""
+    """Alternates local training and model averaging, weighted by cosine similarities of label histograms."""
 
     shares_models = True
     kind: str

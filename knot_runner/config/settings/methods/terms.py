@@ -112,7 +112,7 @@ class SinkhornTermSettings:
 
 @dataclass(kw_only=True)
 class HintTermSettings(_OfTaps):
-    """Distance of intermediate features, with a trained adapter (FitNets, Romero et al. 2015)."""
+    """Distance between intermediate features, with a trained adapter (FitNets, Romero et al. 2015)."""
 
     #: loss; ce treats channels as logits
     form: Literal["l2", "l1", "ce"]
@@ -164,7 +164,7 @@ class CrdTermSettings(_OfTaps):
 
 @dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
-    """Order of distances in triples of examples, by majority of the teachers (You et al. 2017)."""
+    """Order of distances in triples of examples, from the teachers' votes (You et al. 2017)."""
 
     #: margin between distances
     margin: Positive
@@ -197,9 +197,9 @@ def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "traini
 
     Args:
         terms: Names of loss terms.
-        where: Key of the terms in the error message.
+        where: The setting with the terms, as named in the error message.
         batch: Number of examples in a batch.
-        key: Key of the batch size in the error message.
+        key: The setting with the batch size, as named in the error message.
 
     Raises:
         UserError: A term needs a larger batch.

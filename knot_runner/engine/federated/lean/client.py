@@ -35,7 +35,7 @@ TrainingClient = Union["ManualBackward", "Loop"]
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return an object that trains and evaluates clients' models with the architecture ``network``.
+    """Return an object that trains and evaluates models with the architecture ``network``.
 
     MLPs and CNNs are trained with manual backward passes. Other models are trained with autograd.
     """
@@ -46,7 +46,7 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 
 def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
-    """Return the reference engine on the CPU, which trains clients with autograd."""
+    """Return the reference engine for the CPU. It trains clients with autograd."""
     from knot_runner.engine.federated.loop import Loop  # plain requests do not need this module
 
     return Loop(network, data, test, torch.device("cpu"), dtype)
@@ -67,8 +67,8 @@ class ManualBackward:
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """Train one client as ``request`` describes; return the result.
 
-        Requests that are not plain (``LocalTraining.is_plain``) are trained with autograd. ``weights``: the tensor,
-        shape [P], in which to store the trained weights of a plain request. If it is None, a new tensor is created.
+        Requests that are not plain (``LocalTraining.is_plain``) are trained with autograd. For a plain request, the
+        trained weights are stored in the tensor ``weights``, shape [P], or in a new tensor if ``weights`` is None.
         """
         if not request.is_plain:
             return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)

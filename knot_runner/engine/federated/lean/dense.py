@@ -93,7 +93,7 @@ class Dense:
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Return ``scale`` times the logits for x, shape [B, D]. Store every layer's input for :meth:`backward`."""
+        """Return the logits for ``x`` [B, D], times ``scale``. Store every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
             x = affine(x, pair) if large else torch.addmm(bias, x, transposed)
@@ -160,17 +160,16 @@ class Dense:
 
 
 class Foreground:
-    """Images that are mostly background, prepared for the first dense layers of many models.
+    """Images that are mostly background. This class saves work if many models process the same images.
 
-    Let X be the images and B the background, which has one value per channel. A dense layer with the weight W and the
-    bias b has the output ``X W' + b = (X - B) W' + (B W' + b)``, where W' is the transpose of W. Where an image shows
-    the background, ``X - B`` is 0 and needs no multiplication. This saves work if the same images are the input of many
-    models.
+    Let X be the images and B the background, which has one value per channel. The first dense layer, with the weight W
+    and the bias b, has the output ``X W' + b = (X - B) W' + (B W' + b)``, where W' is the transpose of W. Where an
+    image shows the background, ``X - B`` is 0 and needs no multiplication.
 
-    - B is the first pixel of the first image. The output is correct for any other B, but then less work is saved.
-    - Pixels that are background in every image are skipped.
-    - Pixels that are foreground in few images are added image by image.
-    - All other pixels are multiplied as in a dense product.
+    - B is the first pixel of the first image. The output is correct for any B, but the saved work depends on B.
+    - A pixel that is background in every image is skipped.
+    - A pixel that is foreground in few images is multiplied only for these images.
+    - Any other pixel is multiplied for all images, as in a dense product.
 
     Results differ from a dense product by rounding.
     """
@@ -201,7 +200,7 @@ class Foreground:
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:
-        """Return the output ``X W' + b`` of a dense layer for the images X, shape [n, M].
+        """Return ``X W' + b``, shape [n, M]: the output of a dense layer for the images X.
 
         ``pair``: the weight W, shape [M, C H W], and the bias b, shape [M].
         """

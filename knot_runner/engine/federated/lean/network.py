@@ -39,8 +39,8 @@ class LeanNetwork:
 
         Args:
             x: The batch, as an input of the stem.
-            loss: The loss object, whose current block of images contains the batch.
-            number: The position of the batch in this block.
+            loss: The loss object. The current block of this object contains the batch.
+            number: The position of the batch in the block.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
         gradient, factor = loss.gradient(logits, number, self._dense.features)
@@ -56,16 +56,16 @@ class LeanNetwork:
 
 
 class Sgd:
-    """SGD with momentum, weight decay, a proximal term and a control variate, in place on a flat vector.
+    """SGD with momentum, weight decay, a proximal term and a control variate. It changes a flat vector in place.
 
     Without momentum, a step computes ``w <- w - lr * (g + decay * w + mu * (w - w_start) + control)``. Here g is the
     gradient, mu is the factor of the proximal term, and w_start is the initial model. ``control`` is the control
     variate of SCAFFOLD. Momentum is computed as in torch.
 
-    A step has three parts. :meth:`prepare` applies everything except the gradient. The caller then adds ``alpha`` times
-    the gradient to :meth:`target`. :meth:`finish` completes the step.
+    A step has three parts. :meth:`prepare` applies everything except the gradient. The caller then adds the attribute
+    ``alpha`` times the gradient to the vector from :meth:`target`. :meth:`finish` completes the step.
 
-    Each kind of phase ("all", "head" or "body") has its own momentum.
+    Phases that train different parameters ("all", "head" or "body") have separate velocities.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
@@ -83,7 +83,7 @@ class Sgd:
     def target(self, trains: str) -> Tensor:
         """Return the vector to which gradients are added, shape [P].
 
-        This is the velocity if there is momentum, and otherwise the vector of weights.
+        With momentum, this vector is the velocity. Without momentum, it is the vector of weights.
         """
         if not self.momentum:
             return self.weights
@@ -150,12 +150,12 @@ class TemperedLoss:
         labels: The labels of the client's n examples, shape [n].
         classes: The number of classes.
         dtype: The dtype of the gradients.
-        start_logits: The logits of the examples under the initial weights, shape [n, C], if each sample has its own
-            temperature; otherwise None.
+        start_logits: The logits of the examples under the initial weights, shape [n, C]. None if all examples have the
+            same temperature.
         softmax: Whether a softmax is applied to the head's output before the loss.
 
     Attributes:
-        scale: Factor by which the caller multiplies the head's output before :meth:`gradient`.
+        scale: Factor by which the caller multiplies the head's output before it calls :meth:`gradient`.
         by_features: Always None (see :class:`AutogradLoss`).
     """
 
@@ -181,7 +181,7 @@ class TemperedLoss:
             self.scale = 1 / options.temperature
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples. ``part``: their positions among the client's examples.
+        """Begin a block of examples. ``part``: the positions of the block among the client's examples.
 
         The block is divided into batches in the order of ``part``.
         """
@@ -225,7 +225,7 @@ class TemperedLoss:
         return gradient, self.scale / len(log)
 
     def total(self) -> float:
-        """Return the sum of the losses of all batches in the block."""
+        """Return the sum of the mean losses of all batches in the block."""
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
@@ -233,19 +233,19 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """The mean loss of each batch of a client's examples for any objective, with a gradient by autograd.
+    """The mean loss of each batch of a client's examples. Any objective is possible. Autograd computes the gradient.
 
     Args:
         loss: The loss function of the objective.
-        rows: The rows of the objective, for all examples of the client.
+        rows: The tensors that the loss function reads, with one row for each example of the client.
         size: The batch size.
         softmax: Whether a softmax is applied to the head's output before the loss.
         reads: Whether the loss function also reads the features, which are the inputs of the head.
 
     Attributes:
-        scale: Factor by which the caller multiplies the head's output before :meth:`gradient`.
-        by_features: The gradient of the last batch's loss with respect to the features that the loss function reads,
-            for fixed logits, shape [B, H]. None if the loss function does not read features.
+        scale: Factor by which the caller multiplies the head's output before it calls :meth:`gradient`.
+        by_features: The gradient, shape [B, H], of the most recent batch's loss with respect to the features, for fixed
+            logits. None if the loss function does not read features.
     """
 
     scale = 1.0
@@ -257,12 +257,12 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples. ``part``: their positions among the client's examples."""
+        """Begin a block of examples. ``part``: the positions of the block among the client's examples."""
         self._parts = part.split(self._batch)
         self._total = 0.0
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """Return the gradient of a batch's mean loss with respect to the head's output, shape [B, C], and the factor 1.
+        """Return two values: the gradient of a batch's mean loss with respect to the head's output, and the factor 1.
 
         The arguments are the same as in :meth:`TemperedLoss.gradient`. If the loss function reads features,
         ``by_features`` is also set.
@@ -283,7 +283,7 @@ class AutogradLoss:
         return gradient, 1.0
 
     def total(self) -> float:
-        """Return the sum of the losses of all batches in the block."""
+        """Return the sum of the mean losses of all batches in the block."""
         return self._total
 
 

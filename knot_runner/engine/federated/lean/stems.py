@@ -79,8 +79,8 @@ class Pixels(Stem):
 class Convs(Stem):
     """A stem of convolutions, each followed by 2x2 max-pooling and ReLU.
 
-    ReLU is applied after the pooling. The result is the same as in the other order, and this is faster. The gradient
-    with respect to the images is never computed.
+    ReLU is applied after the pooling, because this order is faster and the result is the same. The gradient with
+    respect to the images is never computed.
     """
 
     learns = True
@@ -142,8 +142,8 @@ class Convs(Stem):
 class Gram(Stem):
     """A stem that is the first dense layer with ReLU, computed from inner products of the client's images.
 
-    The result is exact. The stem may save work over several epochs of SGD without momentum, weight decay or other
-    terms, on images without augmentation.
+    The stem requires images without augmentation, and SGD without momentum, weight decay or other terms. Results differ
+    from a dense product by rounding. The stem may save work if there are several epochs.
 
     Let ``X`` be the client's images, shape [n, D], ``W`` the weight, shape [M, D], and ``b`` the bias, shape [M]. The
     sign ``'`` stands for the transpose. In every step, the gradient of W is ``G' X``. Here G, shape [n, M], is the
@@ -175,7 +175,7 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this stem needs at most :data:`MIN_SAVING` times the multiplications of a dense layer.
+        """Return whether this stem needs at most the fraction :data:`MIN_SAVING` of a dense layer's multiplications.
 
         Args:
             images: The number of images.
@@ -188,7 +188,7 @@ class Gram(Stem):
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Return batches for :meth:`forward`: initial outputs, inner products and positions of the images.
+        """Return batches. A batch is a triple for its images: rows of ``start``, rows of ``products``, and positions.
 
         ``crops`` must be None, because this stem does not support augmentation.
         """
@@ -214,7 +214,7 @@ class Gram(Stem):
         self._gradient = masked_(gradient, self._output)
 
     def accumulate(self, alpha: float) -> None:
-        """Add ``alpha`` times the gradient of :meth:`backward` to the rows of ``changes`` that belong to the batch."""
+        """Add ``alpha`` times the gradient from :meth:`backward` to the batch's rows of ``changes``."""
         self.changes.index_add_(0, self._rows, self._gradient, alpha=alpha)
 
     def finish(self) -> None:

@@ -39,7 +39,7 @@ _Value = TypeVar("_Value")
 
 
 class SharedData:
-    """Several data sets in one block of shared memory. Every process can access the data by :meth:`views`."""
+    """Several data sets in one block of shared memory. Any process can read the data through :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
         self._names: list[list[str]] = []
@@ -52,7 +52,7 @@ class SharedData:
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
-        """Return views of the data in shared memory, in the original order."""
+        """Return one view per data set, in the order of the constructor's arguments."""
         tensors = map(torch.from_numpy, self._arrays.arrays())
         views = []
         for names in self._names:
@@ -84,7 +84,7 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """Allocate ``count`` slots for requests to ``networks``.
+        """Allocate ``count`` slots for requests that use ``networks``.
 
         Each vector of a slot can hold a model of any network, or the logits of ``ROWS_OF_MANY`` examples.
         """
@@ -108,8 +108,8 @@ class Slots:
     def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
         """Return views of the three vectors of ``slot``: initial model, control variate and result.
 
-        Each vector is returned as a pair (weights [P], buffers [Q]). The first tensor of the second pair is the control
-        variate. ``network``: the index of the request's network.
+        Each vector is returned as a pair: its first P values and its next Q values. For a model, these are weights and
+        buffers. The control variate has only P values. ``network``: the index of the request's network.
         """
         parameters, buffers = self.sizes[network]
         return [(vector[:parameters], vector[parameters : parameters + buffers]) for vector in self._all()[slot]]
@@ -124,7 +124,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Order:
-    """A packed request (:func:`packed`), and the number of the slot that holds its model.
+    """A packed request (:func:`packed`), and the index of the slot that holds the request's model.
 
     ``has_control``: whether the slot also holds a control variate.
     """
@@ -135,7 +135,7 @@ class Order:
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """Return the request in the form in which it is sent through a pipe.
+    """Return ``request`` in a form that can be sent through a pipe.
 
     The model and the control variate are omitted, and all other tensors become numpy arrays.
     """
@@ -147,7 +147,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """Return the original of a packed request (:func:`packed`), with the given model and control variate."""
+    """Undo :func:`packed`: return the packed ``request`` with tensors, and with the given model and control variate."""
     request = as_tensors(request)
     if isinstance(request, Inference):
         return replace(request, model=model)
@@ -161,7 +161,7 @@ def as_arrays(value: _Value) -> _Value:
 
 
 def as_tensors(value: _Value) -> _Value:
-    """Return the request or result ``value`` with tensors instead of numpy arrays. Memory is not copied."""
+    """Return the request or result ``value`` with tensors instead of numpy arrays. The memory is shared."""
     converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
     return converted
 

@@ -25,14 +25,14 @@ from knot_runner.util.errors import UserError
 class Stacked:
     """An engine that trains many clients at once, as a stack. The clients of a stack have the same :class:`Structure`.
 
-    With ``stack=0``, all clients of a round with the same structure train at once.
+    With ``stack=0``, all clients of a round that have the same structure train at once.
 
-    With ``stack=S``, at most S clients train at once. The results of a client are then bitwise equal, no matter which
-    other clients are in the stack. In float32, another S may change the rounding of a convolution by units in the last
-    place. In float64 on a CPU, the results are the same for every S.
+    With ``stack=S``, at most S clients train at once. The bits of a client's results then do not depend on the other
+    clients in the stack. In float32, a different S may change the result of a convolution by units in the last place.
+    In float64 on a CPU, the results are the same for every S.
 
-    On CUDA, each step is captured as a CUDA graph. A failed capture raises an error. A stack that does not fit into
-    CUDA memory is halved until it fits, and ``note`` reports the change.
+    For cross-entropy on CUDA, each step is captured as a CUDA graph. A failed capture raises an error. A stack that
+    does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
 
     With ``precision="bf16"``, training computes in bfloat16 where torch's autocast supports it. Weights and metrics
     have the dtype ``dtype``. With ``precision="tf32"``, training uses TF32 for float32 matrix products and
@@ -54,7 +54,7 @@ class Stacked:
         self.limits = dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`).
+        """Train every client of ``cohort``; return the results in the order of ``cohort`` (:meth:`Engine.train`).
 
         Requests that are not plain (``LocalTraining.is_plain``) are trained by the reference engine :class:`Loop`.
 

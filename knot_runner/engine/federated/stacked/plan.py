@@ -64,13 +64,13 @@ class Structure:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """All steps of one phase for K clients, as tensors on the CPU. S is the largest number of steps of a client.
+    """All steps of one phase for K clients, as tensors on the CPU. S is the largest step count among the clients.
 
     Attributes:
         trains: The parameters that the phase trains.
-        inputs: The inputs of all steps, by name (:data:`FILL`). Each has shape [S, K, B, ...], where B is the number of
-            examples in a batch, including padding.
-        active: For each of the S steps, the number k of clients that take part in the step: clients 0 to k-1.
+        inputs: The inputs of all steps, by name (:data:`FILL`). Each tensor has shape [S, K, B, ...], where B is the
+            number of examples in a batch, including padding.
+        active: For each of the S steps, a count k. The clients 0 to k-1 take part in the step.
     """
 
     trains: str
@@ -106,7 +106,7 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
-    """Group the requests of ``cohort`` by structure; return the positions of each group's requests in ``cohort``.
+    """Group the requests of ``cohort`` by structure. Each group is a list of indices into ``cohort``.
 
     Requests that are not plain (``LocalTraining.is_plain``) have the structure None. In a group, requests with more
     steps come first. Requests with the same number of steps are sorted by client, round and seed.
@@ -126,7 +126,7 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
     """Return the plan of each phase for the clients in ``chunk``, which have the structure ``structure``.
 
     ``temperatures``: for each client, a tensor [n, 2] with the temperature T_i and the loss factor scale_i of each of
-    its n samples. None if temperatures do not differ between samples.
+    the client's n samples. None if temperatures do not differ between samples.
     """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
@@ -144,8 +144,8 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1 to 8, 10, 12, 14, 16, 20, ...).
 
-    This is the number of clients in a step with ``active`` clients, including padding. Each such number needs its own
-    CUDA graph, and rounding limits the number of graphs.
+    A step with ``active`` clients is padded to this number of clients. Each padded number needs its own CUDA graph, so
+    rounding limits the number of graphs.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain

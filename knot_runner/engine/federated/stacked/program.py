@@ -170,8 +170,8 @@ class Program:
     def step(self, k: int, trains: str) -> None:
         """Take one SGD step for the clients 0 to k-1, in place. A client without an image in this step does not change.
 
-        The inputs of the step are the current rows, crops and temperatures. The step changes the weights, the momentum,
-        the running statistics and the sum of losses. ``trains``: the parameters to train.
+        The step reads the current rows, positions, crops and temperatures. The step changes the weights, the
+        momentum, the running statistics and the sum of losses. ``trains``: the parameters to train.
         """
         real = self.rows[:k] != PADDING
         alive = real.any(1)

@@ -9,7 +9,7 @@ from knot_runner import metrics
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.around.fleet.asynchronous import Asynchronous, as_begun
+from knot_runner.methods.around.fleet.asynchronous import Asynchronous, state_at_start
 from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
 from knot_runner.methods.federation import FederatedState, Federation
@@ -23,8 +23,8 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
     With ``mode=async``, the server does not wait for all clients of a round.
 
-    The state gets the entry ``fleet/clock``, float64 [1]: the virtual seconds since the start. With ``mode=async``, it
-    gets further entries (:mod:`asynchronous`). The log gets these entries:
+    The state gets the entry ``fleet/clock``, float64 [1]: the virtual seconds since the start. With ``mode=async``, the
+    state also gets the entries in :mod:`asynchronous`. The log gets these entries:
 
     - ``clock``: the virtual time in seconds at the end of the round
     - ``dropped``: the number of clients that failed
@@ -51,20 +51,22 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 def discounted(method: Method, fleet: FleetSettings) -> Method:
     """Return ``method`` with a discount for stale updates.
 
-    The staleness tau of an update is the number of rounds between two events: the client receives its model, and the
-    update arrives. The update is multiplied by ``(1 + tau) ** -a``, where a is ``fleet.staleness_exponent``.
+    The staleness tau of an update is the number of rounds from the client's receipt of the model to the arrival of the
+    update. The update is multiplied by ``(1 + tau) ** -a``, where a is ``fleet.staleness_exponent``.
     """
 
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
-        factor = math.pow(1 + work.round - work.begun, -fleet.staleness_exponent)
+        factor = math.pow(1 + work.round - work.start_round, -fleet.staleness_exponent)
         parts = dict(method.message(config, state, federation, work))
         for name in parts.keys() & DISCOUNTED:
             parts[name] = parts[name] * factor
         return parts
 
-    return replace(method, message=message, begun=lambda state, work: as_begun(state, work.begun, work.round))
+    return replace(
+        method, message=message, start_state=lambda state, work: state_at_start(state, work.start_round, work.round)
+    )
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:

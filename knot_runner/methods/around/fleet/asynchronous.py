@@ -8,7 +8,7 @@ State, in addition to the clock:
 
 - ``fleet/in_flight`` [m, 2] int64: the client number and model version of each client in training
 - ``fleet/arrivals`` [m] float64: the times at which these clients finish or fail
-- the server's state at each model version from which a client is still training (:func:`as_begun`)
+- the server's state at each model version from which a client is still training (:func:`state_at_start`)
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServerStep:
         updates: The aggregated updates, sorted by client number.
         flying: The clients that are still training.
         clock: The virtual time of the step, in seconds.
-        dropped: The number of clients that failed since the last step.
+        dropped: The number of clients that failed since the previous step.
     """
 
     updates: list[Flight]
@@ -84,7 +84,7 @@ class Asynchronous(Simulation):
     ) -> list[LocalTraining]:
         """Return the requests whose updates are aggregated in the next server step.
 
-        Each request trains from the model that the client received at the start of its work.
+        Each request starts from the model that its client received.
         """
         if self.is_finished(config, state, federation, round):
             return []
@@ -93,8 +93,8 @@ class Asynchronous(Simulation):
         for update in self.next_step(config, state, federation, round).updates:
             clients.setdefault(update.version, []).append(update.client)
         for version in sorted(clients):
-            begun = as_begun(state, version, round)
-            requests += self.method.plan(config, begun, federation.choosing(clients[version]), version)
+            start = state_at_start(state, version, round)
+            requests += self.method.plan(config, start, federation.choosing(clients[version]), version)
         return devices.sent_first(requests)
 
     def pass_time(
@@ -103,8 +103,8 @@ class Asynchronous(Simulation):
     ) -> Folded:  # fmt: skip
         """Return the state after a server step, and the log entries of the fleet.
 
-        The state includes the clock and the clients in training. It also includes the server's state at each model
-        version from which these clients train.
+        The state includes the clock and the clients in training. For each of these clients, it also includes the
+        server's state when the client received its model.
         """
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
@@ -189,11 +189,11 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
     }
 
 
-def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return ``state``, but with the server's entries as they were at the given model version.
+def state_at_start(state: FederatedState, version: int, round: int) -> FederatedState:
+    """Reset the entries of ``state`` that clients receive to the given model version; return the new state.
 
     ``state`` is the state before the server step of ``round``. The entries of earlier versions are read from
-    ``fleet/sent/<version>/<name>``. The clients' own entries are not replaced.
+    ``fleet/sent/<version>/<name>``. Entries that clients do not receive stay unchanged.
     """
     if version == round:
         return state
@@ -202,9 +202,9 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return the entries that store the server's state at a model version.
+    """Return the entries ``fleet/sent/<version>/<name>``, which hold the server's state at a model version.
 
-    Clients that still train from this version need them. ``state`` is the state before the server step of ``round``.
+    ``state`` is the state before the server step of ``round``.
     """
     prefix = f"fleet/sent/{version}/"
     if version == round:  # copies, because a commit cannot hold the same tensor under two names

@@ -54,7 +54,8 @@ class WorkTime:
 
     Attributes:
         epochs: The number of epochs for which the client trains the model that it sends.
-        epoch: The seconds per epoch of this model. The training of the client's other models is included.
+        epoch: The seconds per epoch of the model that the client sends. A share of the training of the client's
+            other models is included.
         sending: The seconds for receiving and sending messages.
     """
 
@@ -68,9 +69,9 @@ class WorkTime:
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Return the largest number of epochs, at most ``epochs``, after which the update arrives by ``deadline``.
+        """Return how many epochs the client can complete so that its update arrives by ``deadline``.
 
-        ``deadline``: seconds from the start of the work.
+        ``deadline``: seconds from the start of the work. The result is at most ``epochs``.
         """
         epochs = self.epochs
         while epochs and self.sending + epochs * self.epoch > deadline:
@@ -94,7 +95,7 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 
 
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Group ``requests`` by client, in the order of each client's first request.
+    """Group ``requests`` by client. Clients are in the order of their first requests.
 
     A client sends the model of its first request, and keeps the models of its other requests, as in Ditto.
     """
@@ -120,8 +121,8 @@ def work_times(
     """Return the virtual time that each client needs for its ``requests``, by client number.
 
     Each client receives ``down`` values and sends ``up`` values. The training time covers all models that the client
-    trains, and additional epochs of a request's program. It is divided evenly among the epochs of the model that the
-    client sends.
+    trains, and additional epochs of a request's program. ``WorkTime.epoch`` is this time divided by the number of
+    epochs of the model that the client sends.
     """
     compute = seconds_per_example(fleet, federation)
     sending = sending_seconds(fleet, federation, down, up)
@@ -144,7 +145,7 @@ def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining
     """Return the requests ``work`` of one client, limited to fewer epochs.
 
     The request for the model that the client sends is limited to its first ``epochs`` epochs. Requests for models that
-    the client keeps are limited to the same fraction of their epochs, at least one epoch.
+    the client keeps are limited to the same fraction of their epochs. Each request has at least one epoch.
     """
     whole = _epochs(work[0])
     return [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work]
@@ -166,7 +167,7 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return, for each client, the fraction of its work after which it fails; None if it does not fail in ``round``."""
+    """Return, for each client, after which fraction of its work in ``round`` it fails; None if it does not fail."""
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64)
     shares: list[float | None] = [None] * len(after)
@@ -176,7 +177,7 @@ def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[f
 
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
-    """Return whether each client is available. The argument ``at`` is the virtual time in seconds."""
+    """Return, for each client, whether it is available at the virtual time ``at`` (in seconds)."""
     spec = fleet.availability
     count = len(federation.clients)
     if spec is None:

@@ -54,28 +54,28 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return those requests of a round whose results arrive. Other requests are not executed."""
+        """Return those requests whose results arrive in ``round``. Other requests are not executed."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state after the round, including the clock, and the log entries of the fleet."""
+        """Set the clock in the state after the round; return this state and the log entries of the fleet."""
         _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether training is over: the method has no requests for ``round``, even if all clients take part."""
+        """Return whether the method has no requests for ``round`` when all clients take part. Training is then over."""
         return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> tuple[list[LocalTraining], RoundRow]:
-        """Return those requests of a round whose results arrive, and the log entries of the round.
+        """Return those requests whose results arrive in ``round``, and the log entries of the round.
 
-        A round ends when every sampled client has finished or failed, or at the deadline if this is earlier. Work that
-        is not finished by the deadline is lost. With ``late=partial``, a client that would be late stops after the last
+        A round ends when every sampled client has finished or failed, but at the latest at the deadline. Work that is
+        not finished by the deadline is lost. With ``late=partial``, a client that would be late stops after the last
         epoch that it can complete in time. The result does not depend on trained weights.
 
         The log entries are those of :func:`knot_runner.methods.around.fleet.on_fleet`. ``staleness`` is 0, or None if

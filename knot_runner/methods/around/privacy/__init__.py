@@ -54,14 +54,14 @@ class UserPrivacy:
         noise_multiplier: The noise multiplier z.
         sampling: How a round's clients are drawn. With ``poisson``, each client is drawn independently; with ``fixed``,
             a fixed number of clients is drawn.
-        participants: The number of clients in a round, q K. With ``poisson``, this is the mean number.
+        participants: The number of clients in a round; with ``poisson``, the mean number.
         clients: The number K of all clients.
-        scales: Pairs of a part's name and its scale s_p, for parts of the first message.
-        clip_logits: The bound B of the second message.
+        scales: The scales s_p of parts of the first message, as pairs (name, scale).
+        clip_logits: The factor B in the bound of a second message: B sqrt(n) for n rows.
         messages: The number of messages that a client sends in a round. Each message has its own bound and its own
             noise.
         exchanges: Whether clients send second messages.
-        rounds: The number of rounds in which clients send messages. Local training after the last round costs no
+        rounds: The number of rounds in which clients send messages. Local training after these rounds costs no
             privacy.
         delta: The delta of (epsilon, delta)-differential privacy. Epsilon is computed for this delta.
     """
@@ -86,8 +86,8 @@ class UserPrivacy:
     def scale(self, name: str, phase: int) -> float:
         """Return the scale of the message part called ``name``. ``phase``: 1 for first messages, 2 for second messages.
 
-        For first messages, the scale is given by ``scales``, by default 1. For second messages, the scale is 1 for
-        logits and ``clip_logits`` for other parts.
+        For first messages, ``scales`` gives the scale; it is 1 for parts not in ``scales``. For second messages, the
+        scale is 1 for logits and ``clip_logits`` for other parts.
         """
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
@@ -209,7 +209,7 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     the fraction of clipped messages, and epsilon.
 
     The noise is seeded by the argument ``seed``, the round, and the kind of message. A resumed run therefore adds the
-    same noise.
+    same noise as an uninterrupted run.
     """
     parts = without(gathering.empty(), "statistics")
     sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items()}
@@ -263,7 +263,7 @@ def _mechanism(
                 "for a single client, the default delta is 1, which gives no privacy. Use more clients", "privacy.delta"
             )
         delta = clients**-1.1  # the default of McMahan et al. 2018
-    keeps = method.own is not nothing or config.patterns != ("*",)
+    keeps = method.keep is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
             f"with 'fixed', the privacy bound does not cover the local state that clients of "

@@ -90,13 +90,13 @@ def epsilon_after(privacy: UserPrivacy) -> Callable[[int], float | None]:
 
 @functools.cache
 def noise_for(privacy: UserPrivacy, epsilon: float) -> float:
-    """Return the smallest noise multiplier for which epsilon after all rounds is at most the argument ``epsilon``.
+    """Return the smallest noise multiplier with which the whole run costs at most the given ``epsilon``.
 
     The result is rounded up to a multiple of 1 / :data:`PARTS`. ``privacy.noise_multiplier`` is ignored.
 
     Raises:
-        UserError: No noise multiplier reaches ``epsilon``, or the smallest multiplier of the search already gives a
-            smaller epsilon.
+        UserError: ``epsilon`` is too small for any noise multiplier, or too large for the smallest multiplier of the
+            search.
     """
     most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]))(privacy.rounds)
     if most is not None and most <= epsilon:

@@ -53,8 +53,8 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
     """Context manager that compares the inputs of each batch normalization with its running statistics.
 
     It yields a list. In the ``with`` block, each forward pass of ``model`` appends one scalar per batch normalization.
-    The scalar is the sum over channels of two squared differences: between input mean and running mean, and between
-    biased input variance and running variance.
+    The scalar is (m - running mean)^2 + (v - running variance)^2, summed over channels. m is the mean of the inputs,
+    and v is their biased variance.
     """
     losses: list[Tensor] = []
 
@@ -90,7 +90,8 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
     The loss is a weighted sum of three terms. The first term is the cross-entropy of the teacher's logits, with the
     argmax of these logits as the label. The second term is the negative mean absolute value of the teacher's
-    ``features``. The third term is the negative entropy (in nats) of the teacher's mean probabilities.
+    activations at the tap ``features``. The third term is the negative entropy (in nats) of the teacher's mean
+    probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
@@ -116,7 +117,7 @@ class Synthesizer(Trainee):
     def step(self, loss: Tensor, number: int, steps: int) -> float:
         """Take one optimizer step on the scalar ``loss`` and return its value.
 
-        ``number`` is the number of this step, from 1, of ``steps`` in total.
+        ``number`` is the number of this step, counted from 1. ``steps`` is the total number of steps.
 
         Raises:
             DivergedError: The loss is not finite.
@@ -132,7 +133,7 @@ class Synthesizer(Trainee):
         return generator(self.request.seed, "synthetic", self.request.party, *names)
 
     def weights(self) -> Tensors:
-        """Return {}. A synthesis has no weights; its result is :meth:`images`."""
+        """Return {}. A synthesis has no weights. Its images are returned by :meth:`images`."""
         return {}
 
     def images(self) -> Tensor:
@@ -143,9 +144,9 @@ class Synthesizer(Trainee):
 class OptimizedImages(Synthesizer):
     """Images that are optimized batch by batch.
 
-    Adam takes ``config.steps`` steps per batch, starting from noise. Image i is optimized for class i modulo the number
-    of classes. An epoch is one batch. ``module`` holds the finished images as the buffer ``finished`` [N, C, H, W].
-    These images are normalized as inputs of the teacher.
+    Adam takes ``config.steps`` steps per batch, starting from noise. Each epoch optimizes one batch. The class of image
+    i is i modulo the number of classes. ``module`` holds the finished images as the buffer ``finished`` [N, C, H, W].
+    They are normalized in the same way as the teacher's inputs.
     """
 
     def __init__(
@@ -213,9 +214,9 @@ FEATURES = "features"
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator, a network that maps noise [B, latent] to pixels [B, C, H, W].
 
-    A linear layer creates ``width`` maps with a quarter of the image's height and width. Then follow two blocks, each
-    with upsampling and a 3x3 convolution, and a last 3x3 convolution. Batch normalization always uses the statistics of
-    the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
+    A linear layer creates ``width`` maps with a quarter of the image's height and width. Two blocks follow. Each block
+    consists of upsampling and a 3x3 convolution. The last convolution is also 3x3. Batch normalization always uses the
+    statistics of the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
     """
     channels, rows, columns = shape
     half = math.ceil(rows / 2), math.ceil(columns / 2)

@@ -35,10 +35,13 @@ def released_records(
 ) -> Tensors:
     """Return the records of the logits and of all hidden layers that ``read`` returns, float32.
 
-    There are C classes, and D values for each tap (hidden layer, or the logits). Each tap has two tensors. The first
-    tensor is ``<tap>.mean`` [C, D]. The second tensor is ``<tap>.axes`` [C, components, D] if ``kind`` is ``spectral``.
-    Otherwise, it is ``<tap>.covariance`` [C, D, D] for the logits, and ``<tap>.variance`` [C, D] for hidden layers. The
-    entries of a class without examples are 0.
+    A tap is a hidden layer or the logits. Let C be the number of classes, and D the number of values at a tap. The
+    result has two tensors per tap. The first tensor is ``<tap>.mean`` [C, D]. The second tensor depends on ``kind``:
+
+    - ``spectral``: ``<tap>.axes`` [C, components, D]
+    - other kinds: ``logits.covariance`` [C, D, D] for the logits, ``<tap>.variance`` [C, D] for each hidden layer
+
+    The entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -66,9 +69,9 @@ def released_records(
 
 @torch.no_grad()
 def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
-    """Return a dict with the logits of all images and their activations at all taps that ``read`` returns.
+    """Return the logits and the activations at all taps that ``read`` returns, by name.
 
-    Each tensor has shape [N, D], on the CPU, with one row per image in the order of ``examples``.
+    Each tensor has shape [N, D] and is on the CPU. It has one row per image, in the order of ``examples``.
     """
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
@@ -81,8 +84,8 @@ def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
 def principal_axes(values: Tensor, components: int) -> Tensor:
     """Return the first principal axes of the centered ``values`` [n, D], longest first, shape [components, D].
 
-    The norm of an axis is the standard deviation along this axis. The sign of an axis is such that its element with the
-    largest absolute value is positive. If there are fewer than ``components`` axes, the additional rows are 0.
+    The norm of an axis is the standard deviation along this axis. In each axis, the element with the largest absolute
+    value is positive. If there are fewer than ``components`` axes, the remaining rows are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
@@ -112,7 +115,7 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Return the scale of each tap: the mean variance of the tap's elements within a class.
+    """Return the scale of each tap: the variance within a class, averaged over classes and the tap's elements.
 
     The scale is 1 if no element varies.
     """

@@ -26,7 +26,7 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """A request for records that the data owner releases: statistics of a teacher's activations on training images."""
+    """A request for the records (statistics of activations on training images) that a teacher's owner releases."""
 
     stage: str
     party: str
@@ -57,9 +57,9 @@ class ReleaseRecords(OwnRequest):
 class MakeImages(OwnRequest):
     """A request to synthesize images from a teacher, without reading real images.
 
-    The synthesis reads only the teacher's weights, its records if there are any, and the mean and standard deviation of
-    its training images. The artifact holds the synthesized images as examples, labeled with the argmax of the teacher's
-    logits.
+    The synthesis reads only the teacher's weights, the records of its activations (if any), and the mean and standard
+    deviation of its training images. The artifact holds the synthesized images as examples. The label of an image is
+    the argmax of the teacher's logits.
     """
 
     stage: str
@@ -115,6 +115,6 @@ class MakeImages(OwnRequest):
 def released(kind: str, tensors: Collection[Any]) -> Facts:
     """Return the ``kind`` and size of the data that the teacher's owner releases in addition to the weights.
 
-    The size is given as the number of ``floats`` and the number of ``bytes`` in ``tensors``.
+    The entries ``floats`` and ``bytes`` are the number of floats and the number of bytes in ``tensors``.
     """
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

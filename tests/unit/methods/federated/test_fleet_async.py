@@ -8,7 +8,7 @@ import torch
 from knot_runner import METHODS
 from knot_runner.config.settings.methods.federated import ServerSettings
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
+from knot_runner.methods.around.fleet.asynchronous import state_at_start, version_entries
 from knot_runner.methods.federated import own_models
 from tests.feddf_runs import distill
 from tests.golden.messages import refuses
@@ -86,7 +86,7 @@ def test_async_fleet_replaces_client_when_it_fails(paced, failing):
 def test_async_step_keeps_own_models_as_trained(algorithm, paced, monkeypatch):
     """Client 1 began with w_0 and is two steps late: the server moves by a share of its update. ``own``: FedAvg, whose
     clients also keep what they have trained."""
-    monkeypatch.setitem(METHODS, "own", dataclasses.replace(METHODS["fedavg"], own=own_models.own))
+    monkeypatch.setitem(METHODS, "own", dataclasses.replace(METHODS["fedavg"], keep=own_models.keep))
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered(), algorithm, hidden=(5,))
     (request,), (stale,) = played.seen[2]
@@ -249,7 +249,7 @@ def test_version_entries_hold_all_but_what_clients_and_server_keep():
     assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}
     assert all(tensor is not old for tensor in kept.values())  # a commit holds no tensor under two names
     now = {**kept, "weights": new, "shared/b": new, "fleet/sent/22/weights": new, **dict.fromkeys(names, new)}
-    actual = as_begun(now, 2, 4)
+    actual = state_at_start(now, 2, 4)
     assert actual["weights"] is kept["fleet/sent/2/weights"] and actual["shared/a"] is kept["fleet/sent/2/shared/a"]
     assert "shared/b" not in actual and all(actual[name] is new for name in names)
-    assert as_begun(now, 4, 4) is now and version_entries(now, 2, 4) == kept
+    assert state_at_start(now, 4, 4) is now and version_entries(now, 2, 4) == kept
