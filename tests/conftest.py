@@ -80,6 +80,46 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def plugins_recorded() -> Iterator[Callable[[], None]]:
+    """Yield a function that removes the plug-ins loaded since its last call, and their entries of tables."""
+    from knot_runner.config import plugins
+
+    entries: list[tuple[plugins.Table[object], str]] = []
+    modules: list[str] = []
+    add, load = plugins.Table.__setitem__, plugins._load
+
+    def add_entry(table: plugins.Table[object], key: str, entry: object) -> None:
+        add(table, key, entry)
+        if plugins._loading != "knot_runner":
+            entries.append((table, key))
+
+    def load_module(plugin: str) -> None:
+        modules.append(Path(plugin).stem if plugin.endswith(".py") else plugin)
+        load(plugin)
+
+    def remove() -> None:
+        for table, key in entries:
+            for content in (table.data, table._owners, table._settings):
+                content.pop(key, None)
+        for name in modules:
+            sys.modules.pop(name, None)
+        entries.clear()
+        modules.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins.Table, "__setitem__", add_entry)
+        patch.setattr(plugins, "_load", load_module)
+        yield remove
+
+
+@pytest.fixture(autouse=True)
+def plugins_removed(plugins_recorded: Callable[[], None]) -> Iterator[None]:
+    """Let each test load its plug-ins anew."""
+    yield
+    plugins_recorded()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def printed_resolution() -> Iterator[int]:
     """Draw with a quarter of the usual resolution, which is quicker; yield the usual one for tests that need it."""
     from knot_runner.report.figures import style as figure_style

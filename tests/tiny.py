@@ -1,5 +1,10 @@
-"""The smallest real run: generated text, a narrow model, one epoch per stage. Seconds on one core."""
+"""Folder of example plug-ins, and overrides of the smallest runs."""
 
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent / "plugins"
+
+#: The smallest KNOT run: generated text, a narrow model, one epoch per stage. Seconds on one core.
 TINY = [
     "task.max_examples=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
     "training.local.epochs=1", "training.pretrain.epochs=1", "training.distill.epochs=2",

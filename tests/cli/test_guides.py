@@ -15,7 +15,6 @@ from knot_runner.cli.main import main
 from knot_runner.cli.parsers import VERBS, parser_of
 from knot_runner.composing.commands import compose_all
 from tests.of_papers import PAPERS, WORDS, of_papers, papers_in
-from tests.plugin_tables import tables_restored  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("knot_runner", "conf", "docs", "scripts", "tests")
@@ -112,7 +111,7 @@ class RandomSearch:
 
 
 @pytest.fixture
-def enter(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
+def enter(data, tmp_path, monkeypatch):
     """A function that enters a new folder with links to the data and files of a reader."""
     monkeypatch.syspath_prepend(tmp_path)  # and what a page adds is removed
     if find_spec("optuna") is None:

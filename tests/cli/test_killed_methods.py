@@ -12,7 +12,6 @@ import pytest
 from tests.forked import Forked, reached, there
 from tests.integration.test_plugins import own
 from tests.of_papers import of_papers
-from tests.plugin_tables import tables_restored  # noqa: F401
 from tests.runs import run
 from tests.tiny import CORESET, TINY, TINY_IMAGES, replaced
 
@@ -36,7 +35,6 @@ def left_by(record):
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("tables_restored")
 @pytest.mark.parametrize("name", of_papers({name: words for name, (words, _) in CASES.items()}))
 def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     words, moments = CASES[name]

@@ -1,13 +1,11 @@
 """Privacy, fleets, costs and clusters apply to the messages of a custom federated method."""
 
 import json
-import sys
 
 import pytest
 
 from knot_runner.cli.main import main
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import EXAMPLES, TINY_IMAGES, replaced
 
 METHOD = """
 from dataclasses import dataclass
@@ -42,13 +40,6 @@ name: kept
 algorithm: kept
 at: 1
 """
-
-
-@pytest.fixture(autouse=True)
-def tables_as_they_were(tables_restored):  # noqa: F811
-    yield
-    for name in ("kept_method", "fednova_method"):
-        sys.modules.pop(name, None)
 
 
 def arrange(folder, name="kept", code=METHOD, yaml=YAML):

@@ -1,7 +1,6 @@
 """Every result names the models that were evaluated, and no column of a table mixes several kinds of models."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
-from tests.plugin_tables import tables_restored  # noqa: F401
 from tests.runs import command
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 from tests.unit.report import compared
@@ -38,12 +36,11 @@ kr.METHODS["wrong"] = dataclasses.replace(kr.METHODS["local"], one_model=True)
 
 
 @pytest.fixture
-def plugin(tmp_path, tables_restored):  # noqa: F811
-    """The override that loads the plug-in; its methods are removed after the test."""
+def plugin(tmp_path):
+    """The override that loads the plug-in."""
     path = tmp_path / "mine.py"
     path.write_text(PLUGIN)
-    yield f"plugins=['{path}']"
-    sys.modules.pop("mine", None)
+    return f"plugins=['{path}']"
 
 
 @pytest.mark.parametrize(

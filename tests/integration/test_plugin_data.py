@@ -8,11 +8,9 @@ import pytest
 from knot_runner.composing.commands import compose_all
 from tests.golden.messages import refuses
 from tests.of_papers import of_papers
-from tests.plugin_tables import EXAMPLES, tables_restored
 from tests.runs import run
-from tests.tiny import TINY, TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import EXAMPLES, TINY, TINY_IMAGES, TINY_TEXTS, replaced
 
-pytestmark = pytest.mark.usefixtures(tables_restored.__name__)
 #: without what only partition=natural has
 SMALL = [override for override in TINY_IMAGES if not override.startswith("partition.")]
 CONF = f"--config-dir={EXAMPLES / 'conf'}"

@@ -14,11 +14,9 @@ from knot_runner import CLAIM_MEASURES, FIGURES, METRICS
 from knot_runner.cli.main import main
 from knot_runner.config.plugins import load_plugins
 from tests.of_papers import of_papers
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import EXAMPLES, TINY_IMAGES, replaced
 
-pytestmark = pytest.mark.usefixtures("tables_restored")
 CONF = f"--config-dir={EXAMPLES / 'conf'}"
 #: Without a task, which the presets choose.
 SMALL = [word for word in TINY_IMAGES if not word.startswith("task=")]

@@ -4,11 +4,9 @@ import pytest
 
 from tests.forked import Forked
 from tests.golden.messages import refused
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
+from tests.tiny import EXAMPLES, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
 
 CONF = EXAMPLES / "conf"
-pytestmark = pytest.mark.usefixtures("tables_restored")
 
 
 METHOD = """

@@ -8,11 +8,8 @@ import pytest
 import torch
 
 from tests.golden.messages import refused
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
-
-pytestmark = pytest.mark.usefixtures("tables_restored")
+from tests.tiny import EXAMPLES, TINY_IMAGES, TINY_PARTIES, replaced
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.py"))])
@@ -141,4 +138,3 @@ def test_invalid_plugin_model_is_rejected(more, tmp_path, capsys):
     plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
     wrong = ["~model.options.width"] * ("wrong_models" in more)
     refused(capsys, *replaced(OWN_MODEL, plugins), more, *wrong, f"paths.output_dir={tmp_path}")
-    sys.modules.pop("wrong_models", None)

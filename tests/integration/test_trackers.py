@@ -17,9 +17,8 @@ from knot_runner.util import processes
 from tests.changed_settings import built
 from tests.fake_trackers import fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
-from tests.tiny import TINY, TINY_IMAGES
+from tests.tiny import EXAMPLES, TINY, TINY_IMAGES
 
 ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan"), "spent": None}]
 RESULT = RunResult(status="done", task="", method="", seed=3, kind="", metrics={"accuracy": {"ALL": 0.5}})
@@ -112,7 +111,7 @@ def test_tracker_is_closed_as_failed_after_an_exception(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", ["begin", "log", "summarize", "close"])
-def test_failing_tracker_is_not_called_again(broken, tmp_path, tables_restored):  # noqa: F811
+def test_failing_tracker_is_not_called_again(broken, tmp_path):
     calls = []
 
     def called(name):
@@ -144,7 +143,7 @@ def test_wandb_offline_mirror_leaves_records_unchanged(tmp_path, knot_run):
     assert sys.modules["wandb"].run is None
 
 
-def test_plugin_tracker_receives_the_whole_run(tmp_path, tables_restored):  # noqa: F811
+def test_plugin_tracker_receives_the_whole_run(tmp_path):
     own = [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_tracker.py'}']", "tracker=lines"]
     assert main([*own, *TINY_IMAGES, "seed=7", f"paths.output_dir={tmp_path}"]) == 0
     (folder,) = tmp_path.glob("femnist/fedavg/*")

@@ -11,8 +11,7 @@ from knot_runner import testing as checks
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from tests.accounted import accounted
 from tests.of_papers import of_papers
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import EXAMPLES, TINY_IMAGES, replaced
 
 PERSONAL = [f"method.personalization.{setting}" for setting in ("epochs=2", "checkpoints=2", "lr=0.05")]
 KIND = "+base/personalization@method.personalization"
@@ -90,7 +89,7 @@ def test_algorithms_keep_the_contract(half, tmp_path):
         checks.check_method(words_of("chilled", algorithm), tmp_path / algorithm)
 
 
-def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
+def test_plugin_keeps_the_contract(tmp_path):
     words = ["method=moon", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'moon.py'}']"]
     checks.check_method(words, tmp_path)
 

@@ -15,7 +15,7 @@ from knot_runner.config.strict import build
 from knot_runner.data.images.partition import PARTITIONS, partition_by_owner
 from knot_runner.data.tasks import Partition
 from tests.data_checks import check_partition
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.tiny import EXAMPLES
 
 #: kind -> its settings, and what is promised beside the default
 PARTITIONS_CHECKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -37,7 +37,7 @@ PARTITIONS_CHECKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", PARTITIONS_CHECKED)
-def test_partitions_conform(tables_restored: None, kind: str) -> None:  # noqa: F811
+def test_partitions_conform(kind: str) -> None:
     load_plugins([str(EXAMPLES / "own_partition.py")])
     keys, promises = PARTITIONS_CHECKED[kind]
     check_partition(kind, build(PARTITION_SETTINGS[kind], {"kind": kind} | keys, "partition"), **promises)

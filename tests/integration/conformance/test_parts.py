@@ -12,9 +12,8 @@ from knot_runner.methods.weighting import needs_bias
 from knot_runner.metrics import ClassSums, TestSet, class_sums
 from tests.changed_settings import terms_of
 from tests.distillation_checks import check_term, check_weighting
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.tiny import EXAMPLES
 
-pytestmark = pytest.mark.usefixtures("tables_restored")
 #: Terms that promise 0 for a student equal to its teacher; of sinkhorn that is true of its limit.
 ZERO = {"kd", "dkd", "hint", "at", "sp", "rkd", "pkt"}
 OPTIONS = [

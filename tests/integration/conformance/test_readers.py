@@ -19,7 +19,7 @@ from tests import image_files
 from tests.data_checks import check_reader
 from tests.gld23k import PHOTOGRAPHS, TEST, TRAIN, write_gld23k
 from tests.image_files import image_settings
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.tiny import EXAMPLES
 
 GRAY = np.random.default_rng(0).integers(0, 256, (12, 4, 4), dtype=np.uint8)
 COLOR = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
@@ -119,7 +119,7 @@ TEXTS = {
 
 
 @pytest.fixture
-def plugins(tables_restored: None) -> None:  # noqa: F811
+def plugins() -> None:
     load_plugins([str(EXAMPLES / "own_reader.py"), str(EXAMPLES / "own_text_reader.py")])
 
 

@@ -59,9 +59,9 @@ def nothing(*event):
     pass
 
 
-@pytest.fixture(scope="module")
-def plugin(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plugins") / "marks_plugin.py"
+@pytest.fixture
+def plugin(tmp_path):
+    path = tmp_path / "marks_plugin.py"
     path.write_text(PLUGIN)
     load_plugins([str(path)])
     return str(path)

@@ -9,7 +9,6 @@ import pytest
 from knot_runner import METHODS, AveragingSettings, Method
 from knot_runner.methods.contract import MethodTable
 from tests.golden.messages import refuses
-from tests.plugin_tables import tables_restored  # noqa: F401
 
 ONE_IMPORTED = """
 import sys
@@ -31,7 +30,6 @@ def test_method_table_imports_one_method_at_a_time():
     assert after == "['knot_runner.methods.federated.personal']"
 
 
-@pytest.mark.usefixtures("tables_restored")
 def test_plug_in_adds_and_removes_a_method():
     """Whose settings are a dataclass that extends ours."""
     for settings in (None, int, type("Plain", (AveragingSettings,), {})):

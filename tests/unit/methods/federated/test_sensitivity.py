@@ -12,7 +12,7 @@ from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.messages import in_rounds
 from tests.feddf_runs import TRANSFER, distill
-from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.tiny import EXAMPLES
 from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.worlds import CLASSES, World, holding_out, rounds_of, sampled, settings
 
@@ -78,7 +78,7 @@ def with_other(federation, requests, trained, client, factor):
     *((name, 1e4) for name in (*SENDING, "distilled fedavg", "compressed fedavg", "fednova")),
     ("fedavg", 1e-2), ("fedmd", 1e-2),
 ])  # fmt: skip
-def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor, tables_restored):  # noqa: F811
+def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor):
     """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most. A
     plug-in of which nothing here knows is FedNova."""
     runpy.run_path(str(EXAMPLES / "fednova.py"))
