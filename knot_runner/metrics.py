@@ -231,7 +231,7 @@ def _values_problem(values: object, given: TestSet | ClassSums) -> str:
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
     if isinstance(values, ndarray) and values.shape == wanted.shape and np.isfinite(values).all():
         return ""
-    return f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
+    return f"{values!r:.40} instead of an array of length {len(wanted)} with finite numbers"
 
 
 def _problem(value: object, test: TestSet) -> str:

@@ -74,7 +74,7 @@ def read_header(file: BinaryIO) -> tuple[str, int]:
         return END
     info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not 0 <= info.size <= MAX_FILE:
-        raise ValueError(f"its member {info.name!r} is not a regular file of at most {size_text(MAX_FILE)}")
+        raise ValueError(f"its member {info.name!r} is not a regular file, or is larger than {size_text(MAX_FILE)}")
     return info.name, info.size
 
 

@@ -135,7 +135,7 @@ def made_again(
     """
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > environment.max_steps:
-            hint = "Use --max-steps=N to allow it, or --rounds=N to rerun only the first N rounds of a federated run"
+            hint = "Use --max-steps=N to raise the limit, or --rounds=N to rerun the first N rounds of a federated run"
             raise UserError(f"{value} is more than {environment.max_steps}, the limit of 'verify'", key, hint=hint)
     on_cpu = is_host(job.settings.hardware.device)
     with memory_limit(environment.memory) if on_cpu else contextlib.nullcontext():

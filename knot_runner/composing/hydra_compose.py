@@ -187,7 +187,7 @@ class Parser(argparse.ArgumentParser):
         key = name.lstrip("-")
         name = name[:40]
         if equals and ("." in key or (config_folder() / key).is_dir()):
-            return UserError(f"unknown option. Settings have no dashes: {word[:60].lstrip('-')}", name)
+            return UserError(f"unknown option. Write a setting without dashes: {word[:60].lstrip('-')}", name)
         return UserError(f"unknown option{nearest(name, self._option_string_actions)}", name)
 
     def error(self, message: str) -> None:  # type: ignore[override]

@@ -209,7 +209,7 @@ def check_keys(values: object, where: str = "") -> None:
     kinds = set(map(type, values))
     for key, value in values.items():
         if kinds != {int} and not isinstance(key, str):
-            raise UserError(f"key {shorten(key)} is not a string. In YAML, put numbers, yes and no in quotes", where)
+            raise UserError(f"key {shorten(key)} is not a string. In YAML, quote numbers, 'yes' and 'no'", where)
         check_keys(value, _join(where, key))
 
 
@@ -244,7 +244,7 @@ def _convert(hint: Any, value: object, where: str, most: float | None = None) ->
         items = _expect(value, list, "a list", where)
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(items)]
     if origin is dict:
-        pairs = _expect(value, dict, "key: value pairs", where).items()
+        pairs = _expect(value, dict, "a mapping of keys to values", where).items()
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in pairs}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
@@ -291,7 +291,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
     if not isinstance(hint, type):
         raise UserError(f"settings cannot have the type {hint}. Use bool, int, float, str, list or dict", where)
     if hint is str and isinstance(value, bool):
-        raise UserError(f"expected a string, got {value}. In YAML, put yes and no in quotes", where)
+        raise UserError(f"expected a string, got {value}. In YAML, quote 'yes' and 'no'", where)
     if hint is str and isinstance(value, int | float):
         return str(value)  # a folder named 2
     right = isinstance(value, (int, float) if hint is float else hint)

@@ -101,7 +101,7 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
     if settings.context and columns.dialogue is None:
         raise UserError(f"required by task.context={settings.context}, but not set", f"{where}.columns.dialogue")
     if columns.label is None and data.role != "transfer":
-        raise UserError("required, but not set. Only a transfer set may have no labels", f"{where}.columns.label")
+        raise UserError("required, but not set. Labels are optional only in a transfer set", f"{where}.columns.label")
     if (columns.pair is not None) != (settings.kind == "inference"):
         raise UserError(f"kind={settings.kind} {wanted} a column of second sentences", f"{where}.columns.pair")
     return source
@@ -131,7 +131,7 @@ def _files_there(
         role = settings.datasets[name].role
         first = required[0]
         if not is_whole:
-            remedy = f"Other files of data set {name} exist. To read it without this file, use task.missing=[{first}]"
+            remedy = f"Other files of data set {name} exist. To run without this file, use task.missing=[{first}]"
         elif role == "local":
             remedy = f"To run without data set {name}, use task.missing=[{name}]"
         else:

@@ -105,7 +105,7 @@ def read_table(
     if read == 0:
         raise UserError("no rows found", source)
     if expected is not None and read != expected:
-        raise UserError(f"expected rows={expected}, got {read}. The file is truncated or from another data set", source)
+        raise UserError(f"expected rows={expected}, got {read}. The file is damaged or from another data set", source)
     if unseen:
         column = min(unseen)
         raise UserError(f"column '{column}' not found{nearest(column, known)}. Check 'columns' and 'where'", source)
@@ -180,7 +180,7 @@ def _text(source: str, line: int, record: Mapping[str, object], column: str | No
     if column is None or _is_missing(value := record.get(column)):
         return None
     if not isinstance(value, str):
-        raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, not text. Check columns", source)
+        raise UserError(f"line {line}: column '{column}' has {str(value)[:40]!r}, not text. Check 'columns'", source)
     # a lone surrogate (JSON "\ud800") is not a character, so neither tokenizers nor files accept it
     return value.encode(errors="replace").decode().strip() or None
 
@@ -276,7 +276,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
         if label not in labels.names:
             raise UserError(f"unknown label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
         if raw in data.drop:
-            raise UserError(f"label '{raw}' is in both labels and drop. Remove it from one of the two", f"{where}.drop")
+            raise UserError(f"label '{raw}' is in 'labels' and 'drop'. Remove it from one of the two", f"{where}.drop")
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:

@@ -47,7 +47,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"splitting {count} rows leaves one part empty. Use another share, or more rows", key)
+        raise UserError(f"one part of the split would be empty (rows: {count}). Use another share, or more rows", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
@@ -145,7 +145,7 @@ def check_layout(where: str, names: set[str]) -> None:
         raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
     if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
         wrong = f"unsupported combination of splits: {', '.join(sorted(names))}" if names else "no files listed"
-        raise UserError(f"{wrong}. Use pool, train + heldout, or train + valid + test", where)
+        raise UserError(f"{wrong}. Use 'pool', 'train' + 'heldout', or 'train' + 'valid' + 'test'", where)
 
 
 def complete_splits(
@@ -179,7 +179,7 @@ def complete_splits(
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
-        raise UserError(f"0 leaves no test rows for data set {name}. Use a share above 0", "task.split.test")
+        raise UserError(f"a share of 0 leaves no test rows for data set {name}. Use a share above 0", "task.split.test")
     train = parts["pool"] if "pool" in parts else parts["train"]
     valid = parts.get("valid")
     test = parts.get("test")

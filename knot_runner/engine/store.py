@@ -77,7 +77,7 @@ class Artifact:
         if path.is_file():
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
-            raise UserError("does not match its checksum. Repeat the command to recreate it", path)
+            raise UserError("does not match its checksum. Repeat the command to recreate the file", path)
         return content
 
 

@@ -303,7 +303,7 @@ def _plan_problem(requests: Any, *_: object) -> str:
     if problem := unlike(requests, list, "a list of requests"):
         return problem
     wrong = [type(request).__name__ for request in requests if not isinstance(request, LocalTraining)]
-    return f"a list with {wrong[0]} instead of LocalTraining" if wrong else ""
+    return f"a list with an item of type {wrong[0]} instead of LocalTraining" if wrong else ""
 
 
 def _message_problem(parts: Any, *_: object) -> str:
@@ -317,7 +317,7 @@ def _fold_problem(result: Any, *_: object) -> str:
     problem = unlike(result, tuple, "(state, row)")
     if problem or (len(result) == 2 and all(isinstance(part, dict) for part in result)):
         return problem
-    return f"a tuple of {', '.join(type(part).__name__ for part in result)} instead of two dicts (state, row)"
+    return f"a tuple ({', '.join(type(part).__name__ for part in result)}) instead of two dicts (state, row)"
 
 
 #: The table of all methods: the methods of all families, and those that plug-ins add.

@@ -115,7 +115,7 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, whe
         return
     if loss.solver == "line" and len(points[0]) != 1:
         raise UserError(
-            "'line' requires labels with one coordinate each (points on a line). Use newton",
+            "'line' requires labels with one coordinate each (points on a line). Use 'newton'",
             f"{where}.loss.solver",
         )
     if loss.solver == "tree":

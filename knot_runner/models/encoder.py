@@ -66,7 +66,8 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
         width = width // 2
     if min(height, width) < 1:
         raise UserError(
-            f"{len(spec.sizes)} layers reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "encoder.sizes"
+            f"{len(spec.sizes)} layers reduce {shape[1]}x{shape[2]} images to nothing. Use fewer layers",
+            "encoder.sizes",
         )
     inner = (channels, height, width)
     up = [nn.Unflatten(1, inner)]

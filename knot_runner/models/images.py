@@ -69,7 +69,7 @@ class Cnn(nn.Module):
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
                 raise UserError(
-                    f"{len(convs)} convolutions reduce {shape[1]}x{shape[2]} images to nothing. Use fewer",
+                    f"{len(convs)} convolutions reduce {shape[1]}x{shape[2]} images to nothing. Use fewer convolutions",
                     "model.convs",
                 )
         sizes = [channels * height * width, *spec.hidden]
@@ -217,7 +217,8 @@ class Vgg(nn.Module):
         super().__init__()
         if min(shape[1:]) < 2**spec.pools:
             raise UserError(
-                f"{spec.pools} poolings reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "model.pools"
+                f"{spec.pools} poolings reduce {shape[1]}x{shape[2]} images to nothing. Use fewer poolings",
+                "model.pools",
             )
         self.stages = nn.ModuleList()
         before = shape[0]

@@ -60,7 +60,7 @@ def confusion_table(run: MeasuredRun) -> Group:
     """
     counts = confusion_counts(run)
     if counts.empty:
-        raise UserError(f"runs of kind '{run.result.kind}' record no predicted classes", run.folder)
+        raise UserError(f"runs of kind '{run.result.kind}' do not record predicted classes", run.folder)
     rows = []
     for true, predicted in counts.iterrows():
         wrong = predicted.drop(true).sort_values(ascending=False, kind="stable")

@@ -162,7 +162,7 @@ class RunSet:
 def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
     """Return a row per number in the rounds.jsonl of each finished run, indexed by run."""
     if per not in ("round", "client"):
-        raise UserError("expected run, round or client", f"per={per}")
+        raise UserError("expected 'run', 'round' or 'client'", f"per={per}")
     rows: list[tuple[Any, ...]] = []
     for i, run in runs.items():
         if is_finished(run) and has_record(run.folder, run.result, ROUNDS_FILE):

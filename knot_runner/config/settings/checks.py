@@ -75,7 +75,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
                 continue
             require_group(config, group)
             if group != "training" or not is_idle(config[group]):
-                raise Misfit(choice(config, group), task, "the task trains no model", f"Use {group}=null")
+                raise Misfit(choice(config, group), task, "the task trains no model", f"Use ~{group}")
         return
     for group in ("model", "training"):
         require_group(config, group)
@@ -99,7 +99,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     elif not rounds and not on_images:
         why = "the method uses each data set of a text task as one party"
     if why:
-        raise Misfit(choice(config, "partition"), method, why, "Use partition=null")
+        raise Misfit(choice(config, "partition"), method, why, "Use ~partition")
     given = given_shares(partition)
     _check_shares(given, method, family, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
@@ -144,7 +144,7 @@ def _check_shares(given: Config, method: str, family: Family, on_images: bool) -
     if not rounds and "unseen" in given:
         raise UserError(f"not supported by {method}, in which all parties take part. Use null", "partition.unseen")
     if "alter" in given and not (rounds and family.holds_out and on_images):
-        raise UserError("requires a federated method on images. Use null", "partition.alter")
+        raise UserError("requires a federated method and a task with images. Use null", "partition.alter")
     for key in given:
         if rounds and (key == "server" or not family.holds_out):
             raise UserError(f"{method} assigns all training images to the clients. Use null", f"partition.{key}")
@@ -172,7 +172,7 @@ def training_values(config: Config, kind: str) -> Config:
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):
         has = [
-            f"{BLOCKS.get(key, key)} on {' and '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
+            f"{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
         why = f"this training supports only {'; '.join(has)}"

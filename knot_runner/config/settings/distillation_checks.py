@@ -65,7 +65,7 @@ def _check_synthesis(settings: Settings) -> None:
     count = len(settings.method.teachers)
     view = settings.method.view
     if count != 1:
-        raise UserError(f"images are generated from one teacher, but method.teachers lists {count}", "method.synthesis")
+        raise UserError(f"requires exactly one teacher in method.teachers, got {count}", "method.synthesis")
     if view != "none":
         raise UserError("method.synthesis generates images without views. Use method.view=none", f"method.view={view}")
 

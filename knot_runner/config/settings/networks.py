@@ -145,7 +145,7 @@ class VggSettings(ImageModel):
     groups: Channels
 
     def __post_init__(self) -> None:
-        require(all([self.stages, *self.stages]), "stages", f"a stage has no convolutions: {self.stages}")
+        require(all([self.stages, *self.stages]), "stages", f"expected one or more non-empty stages, got {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
         _require_groups(self, itertools.chain(*self.stages), "every convolution's number of channels")
@@ -172,8 +172,8 @@ class MobilenetSettings(ImageModel):
         require(
             fits,
             "groups",
-            f"expected at least 2 channels per group, but a layer has {narrowest} channels for {self.groups} groups. "
-            f"Use at most {narrowest // 2}",
+            f"expected at most {narrowest // 2} (a layer has {narrowest} channels, and each group needs at least 2), "
+            f"got {self.groups}",
         )
 
     def channels(self, count: int) -> int:
@@ -211,7 +211,7 @@ class CustomSettings(ImageModel):
     def __post_init__(self) -> None:
         parts = self.target.split(":")
         fits = len(parts) == 2 and all(parts)
-        require(fits, "target", f"expected module:function with a module in plugins, got {self.target!r}")
+        require(fits, "target", f"expected module:function, where the module is one of plugins, got {self.target!r}")
 
 
 #: ``model.kind`` -> its settings.

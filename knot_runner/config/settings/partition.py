@@ -14,7 +14,7 @@ from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 
 Alpha = Annotated[
-    float, Holds(lambda value: 0 < value <= 1e6, "a number above 0, up to 1e6 (for IID data, use partition.kind=iid)")
+    float, Holds(lambda value: 0 < value <= 1e6, "a number above 0 and at most 1e6 (IID data: partition.kind=iid)")
 ]
 
 
@@ -137,7 +137,7 @@ class PartyShares:
         require(
             total < 1,
             "transfer",
-            f"server + transfer = {total:g} leaves no images for the clients. Use a sum below 1",
+            f"with partition.server, the sum is {total:g}, so no images remain for the clients. Use a sum below 1",
         )
 
 

@@ -47,7 +47,7 @@ class UserPrivacySettings:
 
     def __post_init__(self) -> None:
         only_one = (self.noise_multiplier is None) != (self.epsilon is None)
-        require(only_one, "noise_multiplier", "noise_multiplier and epsilon are both set. Set one of the two to null")
+        require(only_one, "noise_multiplier", "expected either noise_multiplier or epsilon. Set the other to null")
         noisy = self.noise_multiplier != 0
         require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
@@ -60,7 +60,7 @@ class UserPrivacySettings:
         method = settings.method
         why = ""
         other = "method"
-        hint = "Use privacy=null"
+        hint = "Use ~privacy"
         if not isinstance(method, FederatedSettings):
             why = "the method has no clients that train in rounds"
         elif isinstance(method, LocalAlgorithmSettings):
@@ -77,12 +77,12 @@ class UserPrivacySettings:
             hint = "Use finetune or soup"
         elif method.aggregation != "uniform":
             problem = (
-                "privacy requires that all clients have equal weights, to limit the influence of each. Use uniform"
+                "privacy requires that all clients have equal weights, to limit the influence of each. Use 'uniform'"
             )
             raise UserError(problem, "method.aggregation")
         elif isinstance(settings.partition, Centralized):
             why = "user-level privacy needs at least two clients"
             other = "partition"
-            hint = "Use privacy=null or another partition"
+            hint = "Use ~privacy or another partition"
         if why:
             raise settings.misfit("privacy", other, why, hint)

@@ -149,8 +149,8 @@ def build_run(config: Config) -> Settings:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(
-                "expected a letter, a digit or '_', followed only by letters, digits, '_', spaces, '.', '+' or '-', "
-                f"got {name!r}",
+                "expected a name that starts with a letter, a digit or '_', and contains only letters, digits, '_', "
+                f"spaces, '.', '+' and '-', got {name!r}",
                 f"{group}.name",
             )
     if config.get("training") is not None:
@@ -286,4 +286,4 @@ def _check_stages(training: CentralTraining) -> None:
     for name, stage in vars(training).items():
         length = getattr(stage, "max_length", None)
         if length is not None:
-            raise UserError(f"applies only to texts, got {length}. For images, use null", f"training.{name}.max_length")
+            raise UserError(f"expected null for an image task, got {length}", f"training.{name}.max_length")

@@ -69,4 +69,4 @@ NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.key
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
     """Check that ``momentum`` is 0 if ``optimizer`` is not SGD. Call this function in a ``__post_init__``."""
-    require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} requires optimizer=sgd. Use 0")
+    require(optimizer == "sgd" or not momentum, "momentum", f"expected 0 unless optimizer=sgd, got {momentum}")

@@ -57,7 +57,7 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
     if not isinstance(missing, list):
         return
     for name in missing:
-        problem = f"{name!r} is not a data set or file that may be missing{nearest(name, known)}"
+        problem = f"no data set or file that may be missing is named {name!r}{nearest(name, known)}"
         require(name in known, "missing", problem)
 
 
@@ -75,9 +75,9 @@ def check_labels(key: str, names: list[str], coordinates: list[list[float]] | No
     sizes = set(map(len, coordinates))
     fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
     got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
-    require(fits, "coordinates", f"expected {len(names)} points of equal dimension (one per label), got {got}")
+    require(fits, "coordinates", f"expected {len(names)} points (one per label) of equal dimension, got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
-    problem = f"each label needs its own point, but these labels share points: {', '.join(equal)}"
+    problem = f"each label needs its own point, but these labels share a point with another label: {', '.join(equal)}"
     require(not equal, "coordinates", problem)
 
 

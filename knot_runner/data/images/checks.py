@@ -203,6 +203,6 @@ def check_member(archive: Path, name: str, is_plain: bool) -> None:
     """
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
-        raise UserError(f"member {name!r:.100} is a link or a device, which is not allowed", archive)
+        raise UserError(f"member {name!r:.100} must not be a link or a device", archive)
     if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
         raise UserError(f"member {name!r:.100} points outside the archive", archive)

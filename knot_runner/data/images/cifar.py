@@ -111,7 +111,7 @@ def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
         raise UserError(
-            f"has {len(content)} bytes, but each image takes {size}. The file is truncated or corrupt", name
+            f"expected images of {size} bytes each, got {len(content)} bytes. The file is truncated or corrupt", name
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = records[:, layout.label_bytes - 1].astype(np.int64)

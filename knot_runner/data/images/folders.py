@@ -212,9 +212,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     if mode is None:
         raise UserError(f"expected 1 (gray) or 3 (color) channels for images in files, got {shape[0]}", "task.shape")
     if image.mode not in READABLE:
-        raise UserError(
-            f"image mode {image.mode} is not supported. Save images with 8 bits per channel, as grayscale or RGB", where
-        )
+        raise UserError(f"image mode '{image.mode}' is not supported. Save images in 8-bit grayscale or RGB", where)
     try:
         image.load()
         with contextlib.suppress(Exception):  # unreadable EXIF data: no rotation

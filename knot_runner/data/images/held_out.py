@@ -49,7 +49,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
         raise UserError(
-            f"{share:g} of {clients} clients leaves no client for training. Use a smaller share or null",
+            f"a share of {share:g} leaves none of the {clients} clients for training. Use a smaller share or null",
             "partition.unseen",
         )
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))

@@ -50,7 +50,7 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for path, content in _files(folder, settings.local.test):
         for writer, rows in _writers(path, content, settings):
             if writer not in home:
-                raise UserError(f"writer {writer!r} is in no training file. Use files of the same data set", path)
+                raise UserError(f"writer {writer!r} is in no training file. Use test files of the same data set", path)
             if writer in test:
                 raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows
@@ -116,7 +116,7 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
     y = rows.get("y")
     classes = len(settings.classes)
     if not (isinstance(x, list) and isinstance(y, list)):
-        raise UserError("the lists 'x' and 'y' are missing", where)
+        raise UserError("expected the lists 'x' and 'y'", where)
     if not len(x) == len(y) == count:
         raise UserError(f"has {len(x)} images ('x') and {len(y)} labels ('y'), but 'num_samples' is {count}", where)
     for label in y:
@@ -130,7 +130,7 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):
-        raise UserError(f"an image in 'x' does not have the {side} values of task.shape", where)
+        raise UserError(f"each image in 'x' must have {side} values (task.shape)", where)
     try:
         values = np.array(x)
     except ValueError:  # nested lists of different lengths

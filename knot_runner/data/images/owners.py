@@ -167,7 +167,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     notes = list(whole.notes)
     if not len(kept):
         raise UserError(
-            f"none of the {many} has {least} or more training examples. Use at most {sizes.max()}", "partition.least"
+            f"expected at most {sizes.max()} (the size of the largest training set), got {least}", "partition.least"
         )
     if len(kept) < total:
         notes.append(

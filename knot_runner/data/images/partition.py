@@ -40,7 +40,7 @@ from knot_runner.util.errors import UserError, counted, nearest
 FLOOR = 10
 #: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
-    "dirichlet": "Use fewer clients, a larger partition.alpha or partition.floor=1",
+    "dirichlet": "Use fewer clients, partition.floor=1 or a larger partition.alpha",
     "pairs": "Use fewer clients, or groups of classes with more examples",
 }
 
@@ -267,8 +267,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"partition=natural needs the {many} of all examples, but task {task.name} (task.source={task.source}) "
-            "does not name them. Use partition=iid, dirichlet or shards",
+            f"partition=natural needs the {many} of the examples, but task {task.name} (task.source={task.source}) "
+            "names none. Use partition=iid, dirichlet or shards",
             f"partition.by={settings.by}",
         )
     clients = settings.embedded_clients

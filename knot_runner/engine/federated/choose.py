@@ -53,7 +53,7 @@ def make_loop(inputs: EngineInputs) -> Engine:
             "hardware.engine=loop computes only in float32 and float64",
             "hardware.precision",
             inputs.hardware.precision,
-            hint="Use float32",
+            hint="Use hardware.precision=float32",
         )
     data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # moved once, for all networks
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])

@@ -35,7 +35,7 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
     if len(from_shape) != len(other) or not (shrinks or all(side <= wanted for side, wanted in sides)):
         shapes = ["x".join(map(str, shape[1:])) for shape in (from_shape, other)]
         raise UserError(
-            f"features of shape {shapes[0]} (student) cannot be adapted to shape {shapes[1]} (teacher). Use "
+            f"features of shape {shapes[0]} (student) cannot be adapted to shape {shapes[1]} (teacher). Pair "
             "two vectors, or two feature maps with similar aspect ratios",
             "method.terms.hint.taps",
         )

@@ -89,8 +89,8 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
         )
     if settings.neighbors is not None and settings.neighbors >= clients:
         raise UserError(
-            f"{settings.graph} needs more than {settings.neighbors} clients, but there are "
-            f"{clients}. Use affinity, or at most sparse{clients - 1}",
+            f"{settings.graph!r} needs more than {settings.neighbors} clients, but there are "
+            f"{clients}. Use 'affinity', or at most 'sparse{clients - 1}'",
             "method.clustering.graph",
         )
 

@@ -54,8 +54,8 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     without = [clients[number].name for number in federation.numbers if not len(clients[number].valid)]
     if without:
         raise UserError(
-            f"{len(without)} of {len(federation.numbers)} clients have no held-out examples (first: "
-            f"{without[0]}). Soups are selected on these examples. Use 0.2, or more examples per client",
+            f"soups are selected on held-out examples, but {len(without)} of {len(federation.numbers)} clients have "
+            f"none (first: {without[0]}). Use partition.valid=0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)

@@ -44,8 +44,7 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
         raise UserError("the control variates of scaffold require plain SGD. Use sgd", "training.optimizer")
     if federation.training.momentum:
         raise UserError(
-            f"{federation.training.momentum:g} conflicts with scaffold, whose control variates "
-            "require plain SGD. Use 0",
+            f"expected 0, got {federation.training.momentum:g}: the control variates of scaffold require plain SGD",
             "training.momentum",
         )
     return averaging.init(config, federation)

@@ -171,7 +171,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
         weights = trained.weights
         buffers = trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
-            raise UserError(f"central training with {recipe.lr} diverged. Use a smaller rate", "training.lr")
+            raise UserError(f"central training with lr={recipe.lr} diverged. Use a smaller rate", "training.lr")
     return {"model.weights": weights, "model.buffers": buffers}
 
 

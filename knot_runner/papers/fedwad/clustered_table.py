@@ -223,11 +223,11 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
         graph = run.setting(GRAPH) or "none"
         clients = run.setting("partition.num_clients")
         if "clustering" not in run.config.get("method", {}):
-            problem = "the run has no federated results, so a clustered table cannot show it"
+            problem = "the run has no federated results, so tables of kind 'clustered' cannot show it"
             raise UserError(f"task={run.task} method={run.method}: {problem}")
         if not isinstance(clients, int):
             problem = "partition.num_clients is not set, but the table has one row per number of clients"
-            raise UserError(problem, f"partition={kind}", hint="Use pairs or shards")
+            raise UserError(problem, f"partition={kind}", hint="Use partition=pairs or shards")
         column = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
         parts = (case_of(run, cases), algorithms.get(run.method, run.method), clients, other)
         accuracies = [run.metric("client_accuracy", weighting) for weighting in ACCURACY_WEIGHTINGS]

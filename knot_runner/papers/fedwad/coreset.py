@@ -274,7 +274,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     taken = round(config.encoder_share * count)
     if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"share {config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
+            f"{config.encoder_share} gives the encoder none of {count} training images. Use 0.5", "method.encoder_share"
         )
     order = numpy_generator(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])

@@ -110,7 +110,7 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(local, root)
     if gone and len(gone) < len({*local.train, *local.test}):
         raise UserError(
-            f"file not found (data set {name}), but other files of {name} exist. Add this file, or remove the others",
+            f"file not found, but other files of data set {name} exist. Add this file, or remove the other files",
             gone[0],
         )
     if gone and name not in settings.may_be_missing:

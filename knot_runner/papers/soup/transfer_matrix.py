@@ -110,7 +110,8 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
     sizes = list(map(len, federation.rows("valid")))
     if not any(sizes):
         raise UserError(
-            "the matrix lambda is trained on held-out examples, but no client has any. Use 0.2", "partition.valid"
+            "the matrix lambda is trained on held-out examples, but no client has any. Use partition.valid=0.2",
+            "partition.valid",
         )
     if config.early_stop and max(sizes) < 2:
         raise UserError(

@@ -130,8 +130,8 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
     most = min(counted.shape)
     if spec.components > most:
         texts, words = counted.shape
-        limit = f"at most {most} (the smaller of {texts} training texts and {words} words of {called})"
-        raise UserError(f"expected {limit}, got {spec.components}", "features.components")
+        limit = f"{called} has {texts} training texts and {words} words, and the smaller number is the limit"
+        raise UserError(f"expected at most {most}, got {spec.components}. {limit}", "features.components")
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
         svd.fit(counted)  # the thread count changes the last digits; equal texts (rejected later) cause warnings

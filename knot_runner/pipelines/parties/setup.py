@@ -149,7 +149,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
     for name in wanted:
         if has.get(name) != wanted[name]:
             raise UserError(
-                f"{run} has task.{name}={has.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
+                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. Use a run "
                 "with the same task settings. Otherwise, the teacher's training set may contain test examples"
             )
 

@@ -169,7 +169,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: two runs with equal seeds match 'of' or 'against'. Add {unlike} to this key"
+                f"claim {claim.text!r}: 'of' or 'against' matches runs with equal seeds. Add {unlike} to separate them"
             )
     return by_place
 

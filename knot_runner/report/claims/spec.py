@@ -17,7 +17,7 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 SEEDS = 3
 MAX_PLANNED = 1000
 IN_RANGE = Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")
-A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence that says why the held-out shares differ")
+A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence that says why the shares of held-out examples differ")
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of the cost to reach a target. Effects on these measures are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
@@ -102,7 +102,7 @@ class Claim:
         require(
             not (self.by and self.logs),
             "by",
-            "not allowed for rounds, time and bytes, which are compared by ratio. Use expect={ratio: r}",
+            "not allowed for 'rounds', 'time' and 'bytes', which are compared by ratio. Use expect={ratio: r}",
         )
 
     @property

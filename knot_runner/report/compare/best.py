@@ -82,7 +82,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
             f"requires --over=KEYS, the settings whose values are compared. The runs differ in {differences}", "--best"
         )
     if SEED in over:
-        raise UserError("the values are already means over seeds. Use another setting", "--over=seed")
+        raise UserError("the values are already averaged over seeds. Use another setting", "--over=seed")
     if over:
         inside = [key for key in differing if key not in over and _is_inside(key, over)]
         over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))

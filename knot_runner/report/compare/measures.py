@@ -63,7 +63,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
         raise UserError("none of the runs is finished", f"{flag}={name}")
     hint = nearest(name, short)
     if "did you mean" not in hint:
-        hint = f" (choose from {', '.join(map(measure_title, _preferred(keys)))} or any other number in result.json)"
+        hint = f" (choose from {', '.join(map(measure_title, _preferred(keys)))} and the other numbers in result.json)"
     raise UserError(f"not in any result{hint}", f"{flag}={name}")
 
 

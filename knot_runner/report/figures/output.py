@@ -92,7 +92,7 @@ def parse_width(text: str) -> float:
     try:
         millimeters = float(text)
     except ValueError:
-        raise UserError("expected single, double or millimeters, such as --width=85", f"--width={text}") from None
+        raise UserError("expected 'single', 'double' or millimeters, such as 85", f"--width={text}") from None
     if not NARROWEST_MM <= millimeters <= WIDEST_MM:
         raise UserError(f"expected {NARROWEST_MM} to {WIDEST_MM} millimeters", f"--width={text}")
     return millimeters / MM_PER_INCH

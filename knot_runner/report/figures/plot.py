@@ -219,7 +219,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
         raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
         raise UserError(
-            f"expected at most {most} lines, got {len(names)}. Use fewer runs, or fewer keys in --by", "plot"
+            f"expected at most {most} lines, got {len(names)}. Select fewer runs, or give --by fewer keys", "plot"
         )
     across = min(len(cells), 3)
     height = HEIGHTS[len(cells) > 1]

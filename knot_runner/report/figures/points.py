@@ -88,7 +88,7 @@ def column_of(name: str, points: pd.DataFrame) -> str:
     known = [*points, *map(measure_title, points)]
     if name not in PROGRESS:  # points has these columns if the runs record them
         known += PROGRESS
-    return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
+    return resolve_key(name, known, "setting or measure", "config.yaml, result.json and rounds.jsonl")
 
 
 def labels_of(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:

@@ -215,11 +215,10 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return how many further seeds the first interim analysis with a power of at least 80% requires.
+    """Return the number of further seeds until an interim analysis first has a power of at least 80%.
 
     The true effect and spread are assumed to equal the estimates. Return None for an estimate from one seed, because
-    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` further seeds are needed, or if no
-    number of seeds suffices with these test examples.
+    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` further seeds are needed.
 
     Args:
         estimate: The estimate of the effect.

@@ -56,7 +56,7 @@ class FedwadSettings:
     def __post_init__(self) -> None:
         problem = f"expected 'random' or a number between 0 and 1, got {self.t}"
         require(self.t == "random" or 0 < self.t < 1, "t", problem)
-        problem = "requires mode=approximate, since exact interpolating measures reveal every sample"
+        problem = "requires mode=approximate, since mode=exact reveals every sample"
         require(self.privacy is None or self.mode == "approximate", "privacy", problem)
 
 

@@ -116,8 +116,8 @@ class Program:
         self.loss_rows = {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "this engine cannot stack tensors of the objective's loss that differ between clients. Return these "
-                "tensors with one row per example, or use hardware.engine=loop",
+                "this engine requires the objective's loss to use equal tensors for all clients. Return other tensors "
+                "as rows, one per example, or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:

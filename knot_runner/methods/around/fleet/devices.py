@@ -54,8 +54,8 @@ class WorkTime:
 
     Attributes:
         epochs: The number of epochs for which the client trains the model that it sends.
-        epoch: The seconds per epoch of the model that the client sends. A share of the training of the client's
-            other models is included.
+        epoch: The seconds per epoch of the model that the client sends. The training time of the client's other
+            models is divided evenly among these epochs and included.
         sending: The seconds for receiving and sending messages.
     """
 

@@ -253,7 +253,7 @@ def _mechanism(
     participants = federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
         problem = (
-            "with 'averaged', clients send running statistics, which privacy does not clip. Use 'local' or 'frozen'"
+            "privacy does not clip the running statistics that clients send with 'averaged'. Use 'local' or 'frozen'"
         )
         raise UserError(problem, "method.batchnorm")
     delta = spec.delta
@@ -267,8 +267,8 @@ def _mechanism(
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
             f"with 'fixed', the privacy bound does not cover the local state that clients of "
-            f"method.algorithm={config.algorithm} keep between rounds. Use poisson, or all {clients} clients in every "
-            "round",
+            f"method.algorithm={config.algorithm} keep between rounds. Use poisson, or "
+            f"training.clients_per_round={clients}",
             "privacy.sampling",
         )
     control = spec.control_steps * federation.training.lr

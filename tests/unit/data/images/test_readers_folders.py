@@ -69,7 +69,7 @@ def test_read_folders_refuses_files(write, load, tmp_path, files, name):
     }  # fmt: skip
     write.tree(tmp_path, files | {f"train/cow/{name}": contents[name]})
     with pytest.raises(
-        UserError, match=f"{name}: (.*not an image file|.*not a readable PNG or JPEG image|.*I;16 is not)"
+        UserError, match=f"{name}: (.*not an image file|.*not a readable PNG or JPEG image|.*'I;16' is not)"
     ):
         load("train")
 

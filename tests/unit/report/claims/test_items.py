@@ -90,7 +90,7 @@ def own(monkeypatch):
 
 
 @pytest.mark.parametrize(("resampled", "problem"), [
-    (lambda count: np.full(count, np.nan), "of {count} finite"), (lambda count: np.ones(1), "of {count} finite"),
+    (lambda count: np.full(count, np.nan), "of length {count}"), (lambda count: np.ones(1), "of length {count}"),
     (lambda count: 1 / 0, "ZeroDivisionError"),
 ])  # fmt: skip
 def test_replicates_omit_failing_sums_with_their_problem(factory, own, resampled, problem):
