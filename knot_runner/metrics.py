@@ -187,7 +187,7 @@ def of_logits(
         logits: Logits of shape [N, C], float64.
         labels: True classes, shape [N].
         coordinates: Coordinates of the classes, shape [C, d], or None.
-        temperature: The temperature at which the method evaluates, if known. It does not change the probabilities.
+        temperature: The temperature at which the method evaluates, if known. The probabilities are for temperature 1.
     """
     from scipy.special import softmax
 
@@ -321,9 +321,9 @@ def measured(test: TestSet) -> Measures:
 
 
 def measured_score(logits: ndarray, labels: ndarray) -> float:
-    """Return the macro F1 of the predictions.
+    """Return the macro F1 of the classes that ``logits`` [N, C] predict.
 
-    ``logits`` has shape [N, C]. ``labels`` holds the true classes, shape [N].
+    ``labels`` [N] holds the true classes.
     """
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 

@@ -170,9 +170,9 @@ def runs(filters: str | Sequence[str] = "", *, out: str | Path = "outputs") -> R
     """Select finished and unfinished runs below a folder.
 
     Args:
-        out: Folder of the runs.
         filters: Conditions on settings, in the syntax of ``knot-runner compare``. For example,
             ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``.
+        out: Folder of the runs.
     """
     return RunSelection(tuple(_words(filters)), Path(out).expanduser())
 

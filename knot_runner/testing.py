@@ -100,7 +100,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
-    """Check that a round in which every selected client fails is logged and changes no model.
+    """Check rounds in which every selected client fails: such a round must be logged and must change no model.
 
     The run uses a simulated fleet in which each client fails with probability 0.7.
     """
@@ -136,7 +136,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
     """Check that ``privacy`` clips every message of a client. An algorithm that refuses ``privacy`` also passes.
 
     The norm bound ``clip`` is so small that every message exceeds it. Every message must therefore be logged as
-    clipped. No noise is added, so the global model may move only as far as clipped messages allow. This distance is not
+    clipped. No noise is added, so the clipped messages limit the movement of the global model. This limit is not
     checked with server distillation or server Adam.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]

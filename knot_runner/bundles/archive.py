@@ -27,12 +27,12 @@ _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
-    """Return a ``.tar.gz`` archive of ``members`` in their order. ``members`` is a dict from file name to content.
+    """Return the bytes of a ``.tar.gz`` archive of ``members``, a dict from file name to content.
 
-    The same members always give the same bytes, because the archive contains no times or owners.
+    The same members in the same order give the same bytes, because the archive contains no times or owners.
 
     Raises:
-        ValueError: A name is too long for ustar.
+        ValueError: A name is too long for the ustar format.
     """
     file = io.BytesIO()
     with (
@@ -47,7 +47,7 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def too_much(files: int, size: int) -> str:
-    """Return an error text if a bundle exceeds the limits; otherwise "".
+    """Return an error text if a bundle has too many files or is too large; otherwise "".
 
     Args:
         files: Number of files.

@@ -50,7 +50,7 @@ class Comparison:
         likeness: The verdict.
         differences: Lines that describe the differences, largest first.
         intervals: One line per compared accuracy, with the 95% interval of the recorded accuracy.
-        extent: Text with the numbers of compared result values and files; "" if only log rows were compared.
+        extent: Text that states how many result values and files were compared; "" if only log rows were compared.
     """
 
     likeness: Likeness
@@ -92,7 +92,7 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
 
     Args:
         was: The recorded result.
-        rows: The recorded log rows of these rounds.
+        rows: The recorded log rows of the first rounds.
         new_rows: The log rows of the rerun.
     """
     count = _test_examples(was).get("ALL", 0)

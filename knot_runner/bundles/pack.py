@@ -98,7 +98,7 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """Return lines of text that list ``runs``, and the files that were too large to pack."""
+    """Return lines of text that list ``runs`` and the files that were too large to pack."""
     lines = []
     for run in runs:
         size = size_text(sum(map(len, run.files.values())))

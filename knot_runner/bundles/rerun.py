@@ -108,7 +108,7 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings and the result of ``run`` have different run ids; otherwise "".
+    """Return a message if the code has changed and the settings and the result have different run ids; otherwise "".
 
     Raises:
         UserError: The seeds differ, or the run ids differ although the code version has not changed.

@@ -20,13 +20,13 @@ class Verb:
     """A verb of the command line, as in ``knot-runner VERB``.
 
     Attributes:
-        module: Name of the module with the function ``<verb>_command``, absolute or relative to the package
+        module: Module with the function ``<verb>_command``. Its name is absolute, or relative to the package
             ``knot_runner.cli.verbs``.
         summary: One-line description of the verb in ``knot-runner --help``.
         usage: The verb and its arguments.
         text: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
-        composes: Whether the verb composes jobs. It then accepts Hydra's options.
+        composes: Whether the verb composes jobs. If true, the verb accepts Hydra's options.
         options: Dict from the name of each further option to the keyword arguments of argparse's ``add_argument``.
     """
 

@@ -33,7 +33,7 @@ class Preview:
     """The result of preparing jobs without training.
 
     Attributes:
-        notes: Dict from a note to the number of jobs that have it.
+        notes: Dict from a note to the number of jobs with this note.
         counts: Dict from a title to lines. The title names task, partition and seed. The lines show how many examples
             each party has.
         problem: The error that would stop a run; "" if there is none.
@@ -59,7 +59,7 @@ class Preview:
 def preview(jobs: list[ComposedJob]) -> Preview:
     """Prepare ``jobs`` in a temporary folder, and return the preview.
 
-    Output on stderr and log messages of the preparation are hidden.
+    The preparation's log messages and its output on stderr are hidden.
     """
     with (
         temporary_folder() as folder,
@@ -134,7 +134,7 @@ def inspected(job: ComposedJob, folder: Path, services: Services | None = None) 
         services: Functions that read tasks; None for the default functions.
 
     Raises:
-        UserError: The run itself would fail with the same error.
+        UserError: The error with which the run would fail.
     """
     from knot_runner.pipelines.context import RunContext, Services
 

@@ -67,7 +67,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Plot how many training examples each party has of each class. Write figure and CSV to ``<out>/figures``."""
+    """Plot how many training examples each party has of each class. Write plot and CSV file to ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
@@ -96,7 +96,7 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
     """Print the plotted numbers, and the path of a figure in each format.
 
     Args:
-        path: Path of the figure, with the ending of any format.
+        path: Path of the figure. The suffix is replaced by the suffix of each format.
         numbers: Lines with the plotted numbers.
     """
     for line in numbers:

@@ -145,7 +145,7 @@ class Parser(argparse.ArgumentParser):
         usage: The verb and its arguments.
         description: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
-        composes: Whether the verb composes jobs. The parser then accepts Hydra's options.
+        composes: Whether the verb composes jobs. If true, the parser accepts Hydra's options.
     """
 
     def __init__(self, usage: str, description: str, examples: Sequence[str] = (), composes: bool = True) -> None:
@@ -162,8 +162,8 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse ``arguments`` and return the options.
 
-        The returned object has two further lists. ``words`` holds the arguments that are not options, such as
-        overrides. ``flags`` holds the given options of Hydra in their long form, such as ``--multirun``.
+        Besides the options, the returned object has two lists. ``words`` holds the arguments that are not options, such
+        as overrides. ``flags`` holds the given options of Hydra in their long form, such as ``--multirun``.
 
         Raises:
             UserError: An option is unknown, or has a wrong value.

@@ -53,7 +53,7 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
       ``run:ID`` or ``run:FOLDER``.
     - The name of a loss, schedule, synthesis or personalization is replaced by the values in the file of this name. An
       example is ``method.personalization=soup``.
-    - If only some values of such a part, or of a loss term, are given, its file supplies the missing values.
+    - Missing values of a loss, loss term, schedule, synthesis or personalization come from the file of its name.
     - On a text task, a method with clients gets the partition ``natural`` if no partition is selected.
 
     Args:
@@ -137,7 +137,7 @@ def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a teacher that is a finished run.
 
     The settings hold the run's id and folder, the checksum of the weights, and the settings of the model. The run's
-    files of weights and settings must match the checksums in its result.
+    weights file and settings file must match the checksums in its result.
 
     Args:
         word: The folder of the run, or the id of a run below ``paths.output_dir``.
@@ -231,7 +231,7 @@ def read_arms(mapping: object) -> Arms:
         mapping: The value of ``sweep.arms``: a dict from the name of each arm to its overrides.
 
     Raises:
-        UserError: ``mapping`` has another form, or an override is invalid or has several values.
+        UserError: ``mapping`` is not a dict of dicts; or an override is invalid or has several values.
     """
     if not isinstance(mapping, dict) or not all(isinstance(of_arm, dict) for of_arm in mapping.values()):
         raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")

@@ -112,7 +112,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without each override that a later override of the same key replaces.
+    """Return ``overrides`` without those that a later override of the same key replaces.
 
     All additions ``+KEY``, deletions ``~KEY``, and overrides whose value is a mapping are kept.
     """
@@ -165,7 +165,7 @@ def check_count(line: str, jobs: int) -> None:
     """Check that the number of jobs is at most :data:`MAX_JOBS`.
 
     Args:
-        line: The override to name at the beginning of the error message.
+        line: The override with which the error message begins.
         jobs: The number of jobs.
 
     Raises:

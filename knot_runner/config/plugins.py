@@ -31,7 +31,7 @@ _loading = ""
 
 
 class Table(UserDict[str, Entry]):
-    """A dict from name to entry, to which plug-ins add entries by ``TABLE["name"] = entry``.
+    """A dict from name to entry. Plug-ins add entries by ``TABLE["name"] = entry``.
 
     A plug-in can replace only its own entries. An entry may also be a string ``knot_runner.MODULE:NAME``. The object
     NAME is then imported when the entry is looked up.
@@ -44,7 +44,7 @@ class Table(UserDict[str, Entry]):
         options: Function from an entry to the class of the entry's settings. For each added entry, this class is
             stored in ``settings``.
         settings: Dict from the name of an entry to the class of the entry's settings.
-        papers: Name of the module that adds entries in each paper (:func:`load_papers`); "" for none.
+        papers: Name of the module in each paper's folder that adds entries (:func:`load_papers`); "" for no module.
     """
 
     data: dict[str, Any]
@@ -160,7 +160,7 @@ def _described(value: object) -> str:
 
 @contextlib.contextmanager
 def no_exit(plugins: Sequence[str]) -> Iterator[None]:
-    """Inside the block, a call of ``exit`` in the code of ``plugins`` raises :class:`UserError`."""
+    """Context manager: a call of ``exit`` in the code of ``plugins`` raises :class:`UserError`."""
     if not plugins:
         yield
         return

@@ -99,7 +99,7 @@ class ByTag(ByName):
 
     The table ``classes`` maps each value of the tag to a class.
 
-    For example, with ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``, ``loss.name`` selects the class.
+    Example: ``loss.name`` selects the class for ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``.
     """
 
     tag: str

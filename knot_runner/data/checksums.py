@@ -29,7 +29,7 @@ class DataFolder:
     Attributes:
         root: Path of the data folder.
         checksums: Dict from the path of a file to its sha256 in ``SHA256SUMS``.
-        opened: Dict from path to fingerprint, with the files that were read or found to be missing.
+        opened: Dict from path to fingerprint, for the files that were read or found to be missing.
     """
 
     root: Path
@@ -46,7 +46,7 @@ class DataFolder:
         return self.root / entry
 
     def short(self, path: Path) -> str:
-        """Return ``path`` as text, relative to the data folder. A path outside the data folder is not shortened."""
+        """Return ``path`` as text. A path inside the data folder is made relative to this folder."""
         if path.is_relative_to(self.root):
             path = path.relative_to(self.root)
         return path.as_posix()
@@ -166,7 +166,7 @@ def missing_entries(local: ImageFiles, root: Path) -> list[str]:
 
 
 def archives(entry: str) -> list[str]:
-    """Return a list of the zip file that contains ``entry``; [] if ``entry`` is not inside a zip file.
+    """Return a list with the path of the zip file that contains ``entry``; [] if ``entry`` is not inside a zip file.
 
     For example, ``DIR/a.zip/train`` gives ``["DIR/a.zip"]``.
     """

@@ -27,8 +27,8 @@ class Counts:
         classes: Names of the C classes.
         parties: Dict from the name of a party to a dict from split to counts. The counts are int64 [C + 1]:
             one count per class, then the count of unlabeled examples.
-        same_classes: Whether all parties have the same classes. This is false if the parties are different image data
-            sets.
+        same_classes: Whether all parties have the same classes. The value is false if the parties are different image
+            data sets.
     """
 
     called: str
@@ -60,8 +60,8 @@ class Counts:
     def warnings(self, batch: int | None = None) -> list[str]:
         """Return at most two warnings about the parties' training examples.
 
-        One is about parties with examples of only one class. The other is about parties with fewer examples than
-        classes, or fewer examples than the batch size ``batch``.
+        One warning is about parties with examples of only one class. The other warning is about parties with
+        fewer examples than classes, or fewer examples than the batch size ``batch``.
         """
         least = max(batch or 0, len(self.classes) if self.same_classes else 0)
         one_class = {}

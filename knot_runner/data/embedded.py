@@ -57,7 +57,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Return the number of rows in train, valid and test, by the shares in ``split``. The total is ``rows``."""
+    """Divide ``rows`` rows by the shares in ``split``. Return the number of rows in train, valid and test."""
     valid = round(rows * split.valid)
     test = round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}

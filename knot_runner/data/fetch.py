@@ -83,7 +83,7 @@ def place_of(root: Path, file: DataFile) -> Path:
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
     """Download ``file`` to its path below ``root`` if nothing exists there. Return whether the file was downloaded.
 
-    If several processes need the same file, one downloads it, and the others wait.
+    If several processes need the same file, one process downloads it, and the other processes wait.
 
     Args:
         root: The folder of data files.
@@ -92,7 +92,7 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
         progress: Function that shows the progress.
 
     Raises:
-        FetchError: No address serves the file, or the existing file has other content.
+        FetchError: No address serves the file, or the existing file differs from ``file``.
         UserError: The file cannot be written.
     """
     target = place_of(root, file)

@@ -66,7 +66,7 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
-    """Return the images of an image task from the hub, as uint8. If ``task.hub.user`` is set, the writers are included.
+    """Return the images of an image task from the hub, as uint8. If ``task.hub.user`` is set, each image has a user.
 
     Raises:
         UserError: The hub or the data set cannot be read.

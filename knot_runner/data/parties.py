@@ -32,8 +32,8 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     Args:
         task: The image task. All of its test images become the server's test set.
         partition: Settings that divide the clients' images among the clients.
-        shares: ``server`` and ``transfer`` are fractions of the training images. ``valid`` is the fraction of each
-            party's training images for validation. If ``transfer`` is None, ``task.transfer`` is the transfer set.
+        shares: ``server`` and ``transfer`` are fractions of the training images. Of each party's training images, the
+            fraction ``valid`` is for validation. If ``transfer`` is None, ``task.transfer`` is the transfer set.
         seed: Seed of the random draws.
 
     Raises:
@@ -119,8 +119,8 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     Teachers see all labels. The student sees a stratified fraction ``config.labeled`` of the labels; the student's
     other labels are -1. Only the student has a test split.
 
-    All parties have the same validation split. For images, it is a stratified fraction ``config.valid`` of the training
-    images. If ``config.valid`` is None, images have no validation split.
+    All parties have the same validation split. In image tasks, the validation split is a stratified fraction
+    ``config.valid`` of the training images. It is absent if ``config.valid`` is None.
 
     Raises:
         UserError: A fraction leaves too few examples.

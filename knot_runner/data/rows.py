@@ -165,9 +165,9 @@ def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str |
 
 
 def identity(value: object) -> str | None:
-    """Return the id of a dialogue or speaker as comparable text; None for a missing value.
+    """Return the id of a dialogue or speaker as text in the form of :func:`raw_label`; None for a missing value.
 
-    Null, NaN and blanks are missing values. The text has the form of :func:`raw_label`.
+    Null, NaN and blanks are missing values.
     """
     return None if _is_missing(value) else raw_label(value) or None
 

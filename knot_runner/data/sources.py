@@ -97,7 +97,7 @@ class DataSet:
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """Return a sorted dict from the name of each data set to the data set.
+    """Return all data sets as a dict from name to data set, sorted by name.
 
     Raises:
         UserError: A description file is invalid. The message names the file and the key.

@@ -78,8 +78,8 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return a random fraction ``share`` of N row numbers, sorted. The draw is stratified by ``labels``, shape [N].
 
-    The number of drawn rows is rounded up. Every label must have at least two rows. The numbers of drawn rows and of
-    remaining rows must both be at least the number of labels. scikit-learn's ``train_test_split`` draws the same rows.
+    The number of drawn rows is rounded up. Every label must have at least two rows. With L labels, at least L rows
+    must be drawn and at least L rows must remain. scikit-learn's ``train_test_split`` draws the same rows.
     """
     rng = np.random.RandomState(seed)
     known, counts = np.unique(labels, return_counts=True)

@@ -24,8 +24,8 @@ class Examples:
         texts: The N texts.
         pairs: N second sentences, for tasks on sentence pairs; otherwise None.
         labels: Index of each text's label, int64 of shape [N]; -1 for a text without a label.
-        clients: Dict from a kind of client, such as ``speaker``, to N items: the name of each text's client, or None.
-            The digest does not include this dict.
+        clients: For each kind of client, such as ``speaker``, a list with the name of each text's client, or None for a
+            text without a client. The digest does not include these names.
         users: Index of each text's client, int64 of shape [N]; -1 for a text without a client. All clients are of one
             kind. None if no text has a client.
     """
@@ -219,7 +219,7 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The row numbers of each client's train and test examples in the task.
+    """The row numbers of each client's examples in the train set and the test set of the task.
 
     Row numbers are int64 and ascending. Several clients may have the same example.
     """

@@ -69,7 +69,7 @@ class TextData:
     """The texts and labels of all clients.
 
     Attributes:
-        texts: The token ids of the texts, which stay on the CPU. Each batch is moved to the training device.
+        texts: The token ids of the texts, on the CPU. Each batch of token ids is moved to the training device.
         labels: The labels of the texts, int64, shape [N], on the training device.
     """
 

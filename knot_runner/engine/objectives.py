@@ -39,9 +39,9 @@ class ObjectiveInputs:
         start_logits: A function that returns the logits of the examples under the initial weights, shape [n, C].
         head: The last layer of the model in training, as a function from features [B, H] to logits [B, C]. None if the
             objective does not set ``reads_head``.
-        features: A function that returns the features of the examples under a given model, shape [n, H]. Its argument
-            is the name of this model: a key of the request's ``models``, or "start" for the initial model. If the loss
-            uses these features, ``make`` must return them among the rows.
+        features: A function that returns the features of the examples under a given model, shape [n, H]. The argument
+            is the model's name: a key of the request's ``models``, or "start" for the initial model. If the loss uses
+            these features, ``Objective.make`` must return them among the rows.
     """
 
     labels: Tensor

@@ -30,7 +30,7 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """Split the ``name`` of an artifact, such as ``stage/key``, into the pair (stage, key)."""
+    """Split ``name`` (``stage/key``, the name of an artifact) into the pair (stage, key)."""
     stage, key = name.split("/")
     return stage, key
 
@@ -98,12 +98,12 @@ class OwnRequest(ABC):
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
         """Execute the request; return the tensors of the result and a dict of facts.
 
-        The dict must contain the duration as ``seconds``.
+        The entry ``seconds`` of the dict must be the duration.
 
         Args:
             resources: The store and the device (:class:`~knot_runner.engine.loop.Resources`).
             work: The folder for saved states (commits).
-            report: Function for progress messages, called with (finished steps, all steps, short text).
+            report: Function for progress messages, called with (finished steps, total steps, short text).
         """
 
 

@@ -117,8 +117,8 @@ def train_epochs(
 ) -> TensorsAndFacts:
     """Train for ``epochs`` epochs; return the weights of the selected epoch and a dict of facts about the training.
 
-    Each epoch is committed in the folder ``work``. A repeated call resumes after the last committed epoch. The last
-    commit remains in ``work``.
+    The state is committed in the folder ``work`` after each epoch. A repeated call resumes after the last committed
+    epoch. The last commit remains in ``work``.
 
     Args:
         trainee: The training to execute.

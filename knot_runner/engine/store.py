@@ -149,8 +149,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Context manager that holds the lock of the artifact ``key`` of ``stage`` during the ``with`` block.
 
-        If ``wait`` is true, the context manager waits for the lock. Before the block, the files of a damaged artifact
-        are moved to another folder, and the damage is reported on stderr.
+        If ``wait`` is true, the context manager waits for the lock. If the artifact is damaged, its files are then
+        moved to another folder, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.

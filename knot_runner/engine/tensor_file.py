@@ -131,13 +131,9 @@ class _Part:
     size: int
     held: dict[str, _Seen]
 
-    @property
-    def half_dead(self) -> bool:
-        return 2 * sum(seen.tensor.nbytes for seen in self.held.values()) < self.size
-
 
 class StateParts:
-    """The parts in ``folder``. A part is a file of tensors that several commits share without changes."""
+    """The parts in ``folder``. A part is a file of tensors that do not change between commits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -157,7 +153,7 @@ class StateParts:
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
         for part in self._parts.values():
-            if part.half_dead:
+            if 2 * sum(seen.tensor.nbytes for seen in part.held.values()) < part.size:  # mostly unused
                 settled |= {name: tensors[name] for name in part.held}
         moved: Tensors = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
@@ -172,7 +168,7 @@ class StateParts:
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
-        """Return the tensors that ``record`` lists, memory-mapped. ``record``: a result of :meth:`record`.
+        """Return the memory-mapped tensors that ``record`` lists. ``record``: a result of :meth:`record`.
 
         Raises:
             DoesNotMatch: The file of a part is missing or does not have the recorded digest.

@@ -65,7 +65,7 @@ class TrackedRun:
 class Mirror(Protocol):
     """The mirror of one run: an object that copies the run's log to a tracking service.
 
-    If a method raises an exception, the exception is reported once, and the run continues without the mirror.
+    If ``log``, ``summarize`` or ``close`` fails, the error is reported once, and the run continues without the mirror.
     """
 
     def log(self, row: LogRow, steps: Counters) -> None:
@@ -78,7 +78,7 @@ class Mirror(Protocol):
         """
 
     def summarize(self, values: Facts) -> None:
-        """Copy ``values``, the numbers and the ``status`` of the finished run, to the service."""
+        """Copy ``values`` to the service. ``values``: the numbers and the ``status`` of the finished run."""
 
     def close(self, failed: bool) -> None:
         """End the mirror of the run. ``failed``: whether an error or a signal ended the run."""
@@ -162,7 +162,7 @@ class Tracker:
             require_extra(f"tracker={self._name}", extra)
 
     def log(self, row: LogRow) -> None:
-        """Send one ``row`` of the log to the tracker, with nested keys joined by ``/``."""
+        """Send one ``row`` of the log to the tracker. The keys of nested dicts are joined by ``/``."""
         self._begin_once()
         values = flat(row)
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))

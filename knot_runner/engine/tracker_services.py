@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log one ``row``. ``steps``: for each key, the key of the x-axis of its plot, such as ``round``."""
+        """Log one ``row``. ``steps``: for each key, the key on the x-axis of its plot, such as ``round``."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -59,7 +59,7 @@ class WandbMirror:
         self._run.log(row)
 
     def summarize(self, values: Facts) -> None:
-        """Set the summary of the run to ``values``, the numbers of the finished run."""
+        """Add ``values`` to the run's summary. ``values``: the numbers and the ``status`` of the finished run."""
         self._run.summary.update(values)
 
     def close(self, failed: bool) -> None:
@@ -83,9 +83,9 @@ class TensorBoardMirror:
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Write each number in ``row`` with a step: the value of the number's counter (see ``steps``).
+        """Write each number in ``row`` with a step. ``steps``: for each number's key, the key of its counter.
 
-        If a number has no counter, its step is the count of earlier rows.
+        The step is the value of the counter. If a number has no counter, the step is the count of earlier rows.
         """
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)

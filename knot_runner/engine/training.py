@@ -96,8 +96,8 @@ def make_optimizer(
     """Return an optimizer for parameters of ``module``, with the settings in ``recipe``.
 
     ``trains``: the parameters to train: "all", "head", or "body" (all except the head). ``head``: the prefix of the
-    names of the head's parameters. ``fused_sgd``: whether SGD uses torch's fused kernel. With momentum, results of
-    this kernel differ by rounding.
+    names of the head's parameters. ``fused_sgd``: whether SGD uses torch's fused kernel. With momentum, its
+    rounding errors differ from those of the default kernel.
     """
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in module.named_parameters():
@@ -166,7 +166,7 @@ class LocalWork:
         """Train for all epochs of the request, from the current weights; return the mean loss and the number of steps.
 
         Args:
-            module: The module to train, by default the client's model. Another module usually contains this model.
+            module: The module to train. It usually contains the client's model, which is the default.
             losses: Function that returns the scalar loss of a batch. It replaces the objective, the proximal term, the
                 control variate and the early stopping of the request.
         """
@@ -192,9 +192,10 @@ class LocalWork:
         return self._engine.data.select(rows, self._engine.dtype)
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss function of the request's objective.
+        """Return the inputs (one row per example) and the loss function of the request's objective.
 
-        Call it before training: the objective's ``start_logits`` are the logits of ``model`` at the time of the call.
+        Call this method before training, because the objective's ``start_logits`` are the logits of ``model`` at that
+        time.
         """
         engine = self._engine
         request = self.request
@@ -202,13 +203,11 @@ class LocalWork:
         labels = self.select(request.rows).labels
         tensors = {name: tensor.to(engine.device) for name, tensor in request.inputs.items()}
         head = engine.head if objective.reads_head else None
-        rows, loss = make_loss(objective, ObjectiveInputs(labels, tensors, self._start_logits, head, self._features))
+        start_logits = partial(forward_all, self.model, self.examples, INFERENCE_ROWS)
+        rows, loss = make_loss(objective, ObjectiveInputs(labels, tensors, start_logits, head, self._features))
         if objective.reads_features:
             loss = engine.reading_features(loss)
         return rows, loss
-
-    def _start_logits(self) -> Tensor:
-        return forward_all(self.model, self.examples, INFERENCE_ROWS)
 
     def _features(self, name: str) -> Tensor:
         return self._engine.features(self.request.model_of(name), self.request.rows)
@@ -221,7 +220,7 @@ class LocalWork:
             yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
 
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
-        """Return a new optimizer with the request's settings for parameters of ``module``.
+        """Return a new optimizer for parameters of ``module``, with the request's settings.
 
         ``trains``: the parameters to train: "all", "head", or "body" (all except the head).
         """

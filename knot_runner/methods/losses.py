@@ -66,8 +66,8 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Return the regularized transport cost T_eps(p, q) of each example and teacher, shape [B, K] (KNOT eq. 1).
 
-    p is the student's output, and q a teacher's output. The ground cost is computed from ``points``, the coordinates of
-    the classes. The gradient of T_eps with respect to p is the dual potential.
+    p is the student's output, and q is a teacher's output. The ground cost is computed from ``points``, the coordinates
+    of the classes. The gradient of T_eps with respect to p is the dual potential.
     """
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
 

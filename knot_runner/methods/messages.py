@@ -77,7 +77,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Convert ``method`` with the settings ``config`` to a :class:`RoundMethod`."""
+    """Convert ``method`` to a :class:`RoundMethod`. ``config``: the settings of the method."""
     if config.averages:
         method = keeping_unshared(method, config)
     exchange = None if method.exchange is None else method.exchange(config)
@@ -95,7 +95,7 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method``, changed so that each client keeps the parameters that the setting ``method.shared`` excludes.
+    """Return ``method``, changed so that each client keeps its own values of unshared parameters (``method.shared``).
 
     With ``batchnorm=local``, each client also keeps its running statistics.
     """
@@ -149,7 +149,7 @@ def check_outcomes(
     federation: Federation,
     remedy: str = "a smaller training.lr, or a higher method.temperature",
 ) -> None:
-    """Raise :class:`DivergedError` if a loss or weight is not finite.
+    """Raise :class:`DivergedError` if a loss or a model weight is not finite.
 
     The error message names the round and the client, and suggests ``remedy``.
     """
@@ -211,8 +211,8 @@ def run_exchange(
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Return the second message of a client whose outputs are all 0.
 
-    Every second message of ``round`` has tensors with the same names and shapes. In rounds without second messages, the
-    result is {}.
+    The result has the same tensor names and shapes as every second message of ``round``. In rounds without second
+    messages, the result is {}.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

@@ -47,8 +47,7 @@ class NetworkOutputs(NamedTuple):
 
     Attributes:
         logits: The logits, shape [B, C].
-        taps: The requested intermediate outputs by name. Each is a tensor of feature maps, shape [B, channels, H, W],
-            or of vectors, shape [B, D].
+        taps: The requested intermediate outputs by name: feature maps [B, channels, H, W] or vectors [B, D].
     """
 
     logits: Tensor
@@ -93,8 +92,8 @@ def default_taps(
 
     - "none": no pairs.
     - "features": the tap ``features`` of each network.
-    - "middle": the middle ``block`` tap of each network, as for the hint of FitNets. If the number of these taps is
-      even, the last tap of the first half is used.
+    - "middle": the middle ``block`` tap of each network, as in FitNets. If the number of these taps is even, the last
+      tap of the first half is used.
     - "last": the last ``block`` tap of each network.
     - "maps": all ``block`` taps, paired from the last to the first. If one network has more of these taps, its first
       taps are left out.
@@ -138,8 +137,8 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     """Return a function that runs a forward pass and returns the logits and the values of the taps ``names``.
 
     ``model`` must be built from ``network``. The returned values can be differentiated. If a module is called several
-    times in one forward pass, the tap holds the module's last output. A module that changes its input in place, such as
-    ``ReLU(inplace=True)``, also changes the value of a tap at the output of the preceding module.
+    times in one forward pass, the tap holds the module's last output. If the following module changes its input in
+    place, such as ``ReLU(inplace=True)``, the value of the tap changes too.
 
     Raises:
         UserError: A tap is unknown. The returned function also raises this error if the value of a tap is not a tensor.

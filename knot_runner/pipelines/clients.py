@@ -68,7 +68,7 @@ class Setup:
     def example_flops(self) -> ExampleFlops | None:
         """Return the FLOPs that the first client architecture needs for one example; None if unknown.
 
-        For texts, this is an example of mean length.
+        A text example has the mean length of the training texts.
         """
         return example_flops(self.networks[0], self.example_tokens)
 
@@ -216,7 +216,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
     Returns:
         The partition, and the row numbers of the training examples that ``partition.transfer`` holds out. Without this
-        setting, the second array is empty.
+        setting, there are no row numbers.
 
     Raises:
         UserError: The partition is not possible.

@@ -101,7 +101,7 @@ def labeled(
         seed: The run's seed.
 
     Raises:
-        UserError: A client has no examples, or points that are not finite.
+        UserError: A client has no examples, or a point is not finite.
     """
     where = feature_space(context, otdd, task)
     what = _called(task)
@@ -123,9 +123,9 @@ def labeled(
 def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: OtddSettings, digest: str) -> Artifact:
     """Return the squared distances between all pairs of the N ``sets`` of examples, as an artifact of the store.
 
-    The artifact's tensor ``matrix``, float64 [N, N], is symmetric with a zero diagonal. The entry ``seconds`` of its
-    ``info`` is the total computing time. If the process is killed, the same command later computes only the missing
-    pairs.
+    The artifact's tensor ``matrix``, float64 [N, N], is symmetric with a zero diagonal. The artifact's
+    ``info["seconds"]`` is the total computing time. If the process is killed, the same command later computes only the
+    missing pairs.
 
     ``digest`` identifies the data. Runs with the same data, sampled examples, settings and seed use the same artifact.
 

@@ -58,7 +58,7 @@ def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
 
 
 def elapsed(began: float) -> float:
-    """Return the seconds since ``began``, a value of ``time.monotonic()``, rounded to two decimals."""
+    """Return the seconds from ``began`` to ``time.monotonic()``, rounded to two decimals."""
     return round(time.monotonic() - began, 2)
 
 
@@ -70,7 +70,7 @@ def total_seconds(rows: Iterable[LogRow]) -> float:
 def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array]]) -> None:
     """Write the predictions on test sets to ``predictions.safetensors`` in the run's ``folder``.
 
-    ``predictions`` maps the name of a test set to its probabilities [N, C] and labels [N].
+    ``predictions`` maps the name of a test set to predicted probabilities [N, C] and true labels [N].
     """
     arrays = {}
     for name, (probabilities, labels) in predictions.items():

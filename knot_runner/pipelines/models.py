@@ -40,10 +40,10 @@ class KeptModels:
     """The models to write into the run's folder.
 
     ``models`` maps the name of a model to its network and a list of parts. A part is a prefix of tensor names: the
-    tensor of parameter ``p`` has the name prefix + ``p``. If such a tensor exists for several prefixes in the list, the
-    last of these prefixes is used.
+    tensor of parameter ``p`` has the name prefix + ``p``. If a parameter has tensors for several prefixes in the list,
+    the tensor with the last of these prefixes is used.
 
-    ``tensors`` holds the models' tensors that are not in ``model.safetensors``, by name.
+    ``tensors`` maps names to the models' tensors that are not in ``model.safetensors``.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write the files for prediction with the models in ``kept``. The file ``model.safetensors`` is not written.
+    """Write the files that are needed to predict with the models in ``kept``, except ``model.safetensors``.
 
     Args:
         context: The run.
@@ -89,9 +89,10 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return a model's parameters and buffers by name. In ``tensors``, their names have one of the prefixes ``parts``.
+    """Return a dict from names of a model's parameters and buffers to tensors.
 
-    If a name has tensors for several prefixes, the tensor with the last of these prefixes is returned.
+    The keys of ``tensors`` are names with a prefix. ``parts`` lists the prefixes of the model. If a name occurs with
+    several of these prefixes, the tensor with the last one is returned.
     """
     joined: Tensors = {}
     for part in parts:
@@ -106,7 +107,7 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
-    """Return facts about each client architecture, as the entry ``models`` of a result; {} if there is only one.
+    """Return the result's entry ``models`` with facts about each architecture; {} if there is only one architecture.
 
     The facts are the number of clients, the number of parameters, and the accuracy in the last evaluated round. Each
     client's model is tested on the client's own test examples. ``accuracy`` is the mean over examples, and

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def complete_run(context: RunContext) -> RunResult:
     """Lock the run's folder, and run the job; see :func:`run_locked`.
 
-    If another process has the lock, wait until that process has finished. A finished run needs no lock.
+    If another process has the lock, wait until that process has finished. For a finished run, only read the result.
     """
     finished = read_result(context.folder)
     if finished is not None:  # read without a lock, which a read-only disk does not allow

@@ -85,7 +85,7 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
 
 
 def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
-    """Return the predictions, given each client's logits and labels. Clients after the first ``seen`` are unseen."""
+    """Return the predictions, given each client's logits and labels. All but the first ``seen`` clients are unseen."""
     accuracies: Accuracies = []
     for client_logits, client_labels in zip(logits, labels, strict=True):
         hits = (client_logits.argmax(1) == client_labels).double()
@@ -96,7 +96,7 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
 def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
     """Yield the logits of each request. Only a few models are in memory at a time.
 
-    ``values``: the number of parameters of one model plus the number of its logits.
+    ``values``: the number of parameters of a model plus the number of logits for a request.
     """
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
@@ -230,8 +230,8 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
     """Return fields of the result, computed from the log ``rows`` of all rounds.
 
-    The fields include the metrics of the last evaluated round, the best accuracy, and the first round with at least
-    the accuracy ``target``.
+    The fields include the metrics of the last evaluated round, the best accuracy, and the first round whose accuracy
+    reaches ``target``.
 
     Raises:
         UserError: No round was evaluated.

@@ -208,7 +208,7 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """The current data files, with which one command compares finished runs.
+    """The current data files. A command compares the data files of finished runs with these files.
 
     ``data`` is the folder ``paths.data_dir``. If ``data`` is None, data files are not compared. If a data file changes
     after its first check, the change is not noticed.
@@ -262,14 +262,15 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return the lines of a warning that the results of stale runs are shown; [] if ``kept`` is empty.
+    """Return the lines of a warning that the results of stale runs are shown; [] if no run is stale.
 
-    ``kept`` holds one list per stale run: the reasons why the run is stale.
+    ``kept`` holds one list per run: the reasons why the run is stale, or [] if the run is not stale.
     """
-    if not kept:
-        return []
     counts = Counter(chain.from_iterable(kept))
-    lines = [f"{counted(len(kept), 'stale run')} shown unchanged. Use --stale=rerun to rerun stale runs"]
+    if not counts:
+        return []
+    stale = counted(sum(map(bool, kept)), "stale run")
+    lines = [f"{stale} shown unchanged. To rerun stale runs, start the runs with --stale=rerun"]
     lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
     if len(counts) > MAX_REASONS:
         lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")

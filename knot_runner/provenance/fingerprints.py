@@ -135,9 +135,9 @@ class Now:
         self._content = functools.cache(_content)
 
     def change(self, root: Path, was: Opened) -> str | None:
-        """Return how a file has changed since its fingerprint ``was``; None if the file is unchanged.
+        """Compare a file with its earlier fingerprint ``was``; return the change, or None if the file is unchanged.
 
-        ``root`` is the data folder. The text is ``changed``, ``no longer exists``, ``is new`` or ``cannot be read``.
+        ``root`` is the data folder. The change is ``changed``, ``no longer exists``, ``is new`` or ``cannot be read``.
         """
         return self._compared(root / was.path, was)
 

@@ -48,7 +48,7 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below a folder, as several pandas frames.
 
-    In all frames, the rows of a run have the same index.
+    Each run has one index value, which is the same in all frames.
 
     Attributes:
         out: The folder that contains the run folders.
@@ -193,8 +193,9 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
     """Return the runs of :func:`read_runs` that pass all ``filters``.
 
-    The filter ``plugins=[FILE]`` loads plug-ins instead of filtering. Other plug-ins of the runs are never loaded.
-    The attribute ``lines`` of the result names these plug-ins. It also lists values in ``filters`` that no run has.
+    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. The attribute ``lines`` of the
+    result names each plug-in that a run uses but that is not loaded. It also lists values in ``filters`` that no run
+    has.
 
     Raises:
         UserError: A filter is invalid, a plug-in cannot be loaded, or no run is left.

@@ -28,7 +28,7 @@ def printed_tables() -> list[str]:
 
 @dataclass(frozen=True)
 class PaperCase:
-    """A case in a paper's table: the runs with certain settings, usually a data set and a model.
+    """A case in a paper's table, usually a data set and a model.
 
     Attributes:
         settings: The settings that identify the runs of the case.
@@ -49,14 +49,14 @@ class PrintedTable:
         task: The task of the table.
         columns: The columns, usually the names of data sets.
         global_set: The data set of the global model.
-        metrics: A dict from metric to method to the numbers in the columns.
+        metrics: ``metrics[metric][method]`` lists the numbers in the columns.
         cases: The cases in the table.
         values: The numbers of each case.
         algorithms: A dict from method to the paper's name of the method.
         uplift: The mean gains from clustering, by data set.
         datasets: The data sets of each task.
         accuracy_rounds, loss_rounds: The rounds for which the paper prints accuracy and loss.
-        shares: A dict from task to teacher to the teacher's bias, as one fraction per label.
+        shares: ``shares[task][teacher]`` is the teacher's bias, as one fraction per label.
     """
 
     paper: str

@@ -48,7 +48,7 @@ class Job:
         label: The settings that distinguish the run from other runs of the same method, such as
             "task.labels.support=onehot"; "" if there are none.
         config: All settings of the run.
-        data: The current data. A result from other data is not used. If ``data`` is None, no data are checked.
+        data: The current data. A result from other data is not used. None allows any data.
     """
 
     run_id: str
@@ -167,8 +167,8 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Check the files ``names`` in the folder of a run, and return the run.
 
-    If a file of a finished run is missing or damaged, the returned run has the status "damaged". A file that the run
-    never saved is not checked.
+    If a file that a finished run saved is now missing or damaged, the returned run has the status "damaged". Other
+    files are not checked.
     """
     try:
         for name in names:

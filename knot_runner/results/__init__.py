@@ -77,7 +77,7 @@ class SplitSizes:
 
 @dataclass
 class TermFacts:
-    """The weight of a loss term, and the ratio of the term to the cross-entropy at the beginning of training.
+    """The weight of a loss term, and the relative size of the term at the beginning of training.
 
     ``ratio`` is the weighted term divided by the cross-entropy.
     """
@@ -131,10 +131,10 @@ class CostFacts:
         bytes_to_target: Total bytes until the end of the round that reaches the target accuracy; None if no round
             reaches the target.
         formula: Text that describes how FLOPs are counted.
-        example_flops: FLOPs of the forward pass of one example. This is F in ``formula``.
+        example_flops: FLOPs of the forward pass of one example. This number is F in ``formula``.
         example_tokens: Mean number of tokens per text. ``example_flops`` is for a text of this length.
         stages: A dict from the name of each stage of a distillation to the FLOPs of this stage.
-        personal_flops: FLOPs of personalization after the last round. They are included in ``client_flops``.
+        personal_flops: FLOPs of personalization after the last round. These FLOPs are included in ``client_flops``.
     """
 
     sent: str
@@ -245,7 +245,7 @@ def diverged_result(facts: dict[str, Any]) -> DivergedResult:
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
-    """Return how many bytes the server and the clients sent in the rounds of the log ``rows``."""
+    """Return the number of bytes that the server and the clients sent, summed over the log ``rows``."""
     return sum(row[key] for row in rows for key in BYTES)
 
 

@@ -12,7 +12,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Metrics of the clients' models on their own test examples (ID) and on other clients' test examples (OOD).
+    """Metrics of each client's model on the client's own test examples (ID) and on other clients' examples (OOD).
 
     Attributes:
         id_accuracy, id_loss: ID accuracy and loss, averaged over the clients.
@@ -92,7 +92,7 @@ class PersonalPoint(PersonalMeasures):
         step: The number of steps of personalization so far.
         epochs: The number of epochs after the last round.
         sgd_steps: The number of optimizer steps after the last round, averaged over clients.
-        alpha: The weight of the trained model if it is mixed with the model after the last round; otherwise 1.
+        alpha: The weight of the trained model in a mixture with the model after the last round; 1 without a mixture.
         phase: Whether the models were trained by clients, or combined from several models.
         valid_accuracy: The accuracy on held-out examples, averaged over clients.
     """
@@ -130,8 +130,8 @@ class PersonalizationFacts:
         start: Metrics of the models after the last round.
         points: The evaluated points, such as the checkpoints of fine-tuning.
         chosen: The index of the deployed point in ``points``.
-        id_at_matched_ood: A dict from an allowed drop of OOD accuracy, in percentage points, to an ID accuracy. This is
-            the best ID accuracy among ``start`` and the points with at most this drop.
+        id_at_matched_ood: A dict. A key is an allowed drop of OOD accuracy, in percentage points. The value is the best
+            ID accuracy among ``start`` and the points with at most this drop.
         gain_at_matched_ood: The best ID accuracy for an allowed drop of 1 percentage point, minus the ID accuracy of
             ``start``.
         area: The hypervolume of the points in the plane of OOD and ID accuracy. The reference point has the OOD
@@ -161,7 +161,7 @@ class PersonalizationFacts:
 
 @dataclass
 class BestRound:
-    """The highest accuracy in any evaluated round, and the number of the first round with this accuracy."""
+    """The highest accuracy of all evaluated rounds, and the number of the first round with this accuracy."""
 
     accuracy: Share
     round: Count
@@ -252,7 +252,7 @@ class PrivacyFacts:
         neighbors: The neighboring relation for which epsilon is computed.
         rate: The probability that a client takes part in a round.
         accountant: The library that computed epsilon; None without noise.
-        clipped: The fraction of updates that were clipped. If clients send only logits, the logits are the update.
+        clipped: The fraction of updates that were clipped. If clients send only logits, the logits count as updates.
         median_norm: The median norm of the updates before clipping.
         clip_logits: The clipping bound B for logits, if clients send logits. The norm of n rows of logits is at most
             ``B * sqrt(n)``.
@@ -289,7 +289,7 @@ class FederatedResult(RunResult):
         time_to_target: The virtual seconds until the accuracy reached ``target``, in a run with a simulated fleet.
         valid: Metrics on the examples that clients hold out.
         artifact: Key of the stored rounds, if other runs can reuse them.
-        unseen: The number of clients that took part in no round. They are not counted in ``clients``.
+        unseen: The number of clients that took part in no round. These clients are not counted in ``clients``.
     """
 
     datasets: TrainTest = field()

@@ -88,9 +88,9 @@ def _lost(folder: Path, kind: Kind, cause: str) -> str:
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
-    """Return the kind and a description of a job's failure, derived from the exit code of the job's process.
+    """Return the kind and a description of a job's failure, derived from the exit ``code`` of the job's process.
 
-    ``code`` is the exit code. The exit code -n means that signal n ended the process.
+    The exit code -n means that signal n ended the process.
     """
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
@@ -116,7 +116,7 @@ def server(job: ComposedJob) -> BaseContext:
 
 
 def in_job(*arguments: Any) -> None:
-    """Run :func:`in_own_process` in the job's process. This function imports torch, but this module does not."""
+    """Call :func:`in_own_process`. It is imported only here, so that the sweep's process does not load torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

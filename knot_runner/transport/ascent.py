@@ -75,7 +75,7 @@ UNSEEN = 1e-290
 
 @dataclass
 class AscentRows:
-    """State of all problems (rows) in the batch. The last axis of every array is the row."""
+    """State of all problems in the batch, called rows. Every array has one entry per row on its last axis."""
 
     # Rows are the last axis, so that each operation runs along the batch.
     index: ndarray
@@ -112,7 +112,7 @@ class AscentRows:
 
 
 def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
-    """Return the initial state of the ascent for N rows on n labels.
+    """Return the initial state of the ascent for N problems (rows) on n labels.
 
     Args:
         p: First marginal of each row, shape [n, N].

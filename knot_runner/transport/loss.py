@@ -99,7 +99,7 @@ class _Envelope(torch.autograd.Function):
 
 
 def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return the costs T_eps [N] and the potentials [N, n] of p. Newton's method computes both in float64 (newton.py).
+    """Return the entropic costs [N] and the potentials [N, n] of p, by Newton's method in float64 (newton.py).
 
     Raises:
         TransportError: The marginal error of a row exceeds 1000 times ``solver.tolerance``.
@@ -169,7 +169,7 @@ ROWS_AT_ONCE = 16384
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> Solution:
-    """Return W1 [N] between each row of p and the same row of q, and the potentials [N, n].
+    """Return W1 [N] between each row of p and the corresponding row of q, and the potentials [N, n].
 
     p and q have shape [N, n], and their rows are scaled to sum to 1. W1 is computed in float64, in the units of
     ``points`` [n, d]. A potential is a subgradient of W1 with respect to p, up to a constant.

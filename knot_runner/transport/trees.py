@@ -37,7 +37,7 @@ SAME_LEVEL = 1e-9
 
 
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and the potentials of p [N, n], for labels at the leaves of a tree.
+    """Return W1 [N] and the potentials [N, n] of p, for labels at the leaves of a tree.
 
     p and q have shape [N, n].
 
@@ -48,7 +48,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and the potentials of p [N, n], for labels on a line.
+    """Return W1 [N] and the potentials [N, n] of p, for labels on a line.
 
     p and q have shape [N, n].
 
@@ -82,14 +82,14 @@ def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edges of the tree whose n leaves have the pairwise distances ``cost`` [n, n].
+    """Return the edges of the tree whose n leaves (labels) have the ultrametric distances ``cost`` [n, n].
 
     Returns:
         The weights of E edges, shape [E], and a matrix of shape [E, n]. Entry [e, i] of the matrix is 1 if label i is
         below edge e, otherwise 0.
 
     Raises:
-        UserError: The distances are not ultrametric, so the labels are not the leaves of such a tree.
+        UserError: The distances are not ultrametric.
     """
     levels = [0.0]
     slack = SAME_LEVEL * float(cost.max())
@@ -119,9 +119,9 @@ FEASIBLE = 1e-9
 def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     """Return the V vertices [V, n] of a polytope, and for each vertex a spanning tree of the labels, [V, n - 1, 2].
 
-    The polytope is the set of dual potentials, ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. At a vertex, the
-    constraints along the edges of its tree are equalities. An edge consists of two labels i < j. ``distances`` [n, n]
-    must have at most ``MOST_ENUMERATED`` labels.
+    The polytope is the set of dual potentials, ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. At each vertex, the
+    constraints along the edges of the vertex's tree are equalities. An edge consists of two labels i < j. ``distances``
+    [n, n] must have at most ``MOST_ENUMERATED`` labels.
     """
     n = len(distances)
     edges = np.stack(np.triu_indices(n, 1), axis=1)
@@ -152,8 +152,8 @@ ON_A_LINE = 1e-9
 class TransportTrees:
     """T trees with E edges and V = E + 1 nodes each.
 
-    Some nodes are labels; n is the number of labels. Each edge divides its tree into two parts: one contains the lower
-    end of the edge, and the other contains the upper end.
+    Some nodes are labels; n is the number of labels. An edge has a lower end and an upper end. The edge divides its
+    tree into two parts, one at each end.
     """
 
     #: [T, n] dual potential f for which the tree is tight. Mass from p to q moves along the tree with the largest <f, p

@@ -81,7 +81,7 @@ class ReadOnlyError(UserError):
 class DivergedError(Exception):
     """Training diverged: a loss or weight is not finite.
 
-    The step that diverged is discarded. ``where`` records the round, counted from 1, and the client.
+    ``where`` holds the place of the divergence, such as the round (counted from 1) and the client.
     """
 
     def __init__(self, text: str, **where: Any) -> None:

@@ -58,7 +58,7 @@ def _shortage(path: Path, needed: int) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Inside the block, convert an OSError about a file below ``folder`` into the error of :func:`refused`."""
+    """Inside the block, replace an OSError about a file below ``folder`` by the error that :func:`refused` returns."""
     try:
         yield
     except OSError as problem:
@@ -70,7 +70,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def removal() -> Iterator[None]:
-    """Inside the block, if a file cannot be deleted, log a warning instead of raising an error.
+    """If a file cannot be deleted inside the block, log a warning instead of raising an error.
 
     Use this block only to delete files that are no longer needed.
     """
@@ -163,7 +163,7 @@ def regular(path: Path) -> Path:
 
 
 def writable(path: Path) -> Path:
-    """Check that ``path`` is a regular file or does not exist, and return ``path``. Use this before writing.
+    """Check that ``path`` is a regular file or does not exist, and return ``path``. Call this function before writing.
 
     Raises:
         OSError: ``path`` is not a regular file.
@@ -200,8 +200,8 @@ def sha256(path: Path) -> str:
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     """Move files of ``folder`` into the new folder ``folder/set-aside-<n>``, and return the new folder.
 
-    The number n is the smallest positive integer for which no such folder exists. ``names`` are the names of the files,
-    in the order in which the files are moved.
+    The number n is the smallest positive integer for which this folder does not exist yet. ``names`` are the names of
+    the files, in the order in which the files are moved.
 
     Raises:
         UserError: A file cannot be moved.
@@ -282,7 +282,7 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush ``folder`` to the disk (fsync). New and renamed files in it then survive a power loss."""
+    """Flush ``folder`` to the disk (fsync). New and renamed files in ``folder`` then survive a power loss."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

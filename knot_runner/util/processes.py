@@ -45,10 +45,10 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None) -> None:
-    """Make this process end when its parent ends, and make it ignore Ctrl-C. Call this first in a new process.
+    """Let this process ignore Ctrl-C, and end when its parent ends. Call this function first in a new process.
 
     Args:
-        parent: Process id of the parent, on this machine. If it is None, the parent is the process that started this
+        parent: Process id of the parent, on this machine. By default, the parent is the process that started this
             process with multiprocessing.
     """
 
@@ -70,7 +70,7 @@ def is_running(process: int) -> bool:
 
 
 def redirect_output(file: TextIO) -> None:
-    """Redirect this process's standard output and error to ``file``. This includes output of native code."""
+    """Redirect this process's standard output and error to ``file``. Output of native code is redirected, too."""
     for stream in (1, 2):
         os.dup2(file.fileno(), stream)
 
@@ -88,7 +88,7 @@ _signal_actions: list[Callable[[], object]] = []
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
     """If a signal ends this process inside the block, call ``action`` first.
 
-    The action is called only inside a block of :func:`ended_by_signals`.
+    Signals call actions only inside a block of :func:`ended_by_signals`.
     """
     _signal_actions.append(action)
     try:

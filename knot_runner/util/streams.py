@@ -75,7 +75,7 @@ def is_open(descriptor: int) -> bool:
 def lasting() -> Iterator[Stream]:
     """Inside the block, replace ``sys.stdout`` and ``sys.stderr`` by :class:`Stream` objects. Yield the new stdout.
 
-    If a stream is closed, as by ``>&-`` in a shell, its output is dropped.
+    If a stream is closed, for example by ``>&-`` in a shell, its output is dropped.
     """
     for number in (0, 1, 2):
         # Otherwise, the next opened file would get this descriptor, and printed text would go into that file.
@@ -92,7 +92,7 @@ def lasting() -> Iterator[Stream]:
 def print_safely(out: Stream, code: int) -> int:
     """Flush the output ``out`` of a command, and return the exit code of the command.
 
-    The exit code is ``code``. But if ``code`` is 0 and output was dropped, the exit code is an error code.
+    The exit code is ``code``, or an error code if ``code`` is 0 and output was dropped.
     """
     out.flush()
     if out.problem is None or code:

@@ -51,8 +51,8 @@ class WorkerProcess:
 
     Args:
         preloaded: Modules that are imported before the process starts (:func:`prepared`).
-        prepare: Function that the process calls first, as ``prepare(send, *arguments)``. Its result is the function
-            that executes a request. ``send(content)`` sends a :class:`HandlerMessage`.
+        prepare: Function that the process calls first, as ``prepare(send, *arguments)``. ``prepare`` returns the
+            function that executes a request. ``send(content)`` sends a :class:`HandlerMessage`.
         arguments: The arguments of ``prepare`` after ``send``.
 
     Raises:
@@ -65,7 +65,7 @@ class WorkerProcess:
         self.process, self.pipe = started
 
     def send(self, request: Any) -> None:
-        """Send a request to the process. If the request cannot be pickled, the error of pickle is raised.
+        """Send a request to the process. If the request cannot be pickled, pickle's error is raised.
 
         Raises:
             WorkerDied: The process died.
@@ -127,9 +127,9 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 
 
 class SharedArrays:
-    """Arrays that are copied into shared memory, for all processes that are started with this object as an argument.
+    """Arrays in shared memory, for all processes that are started with this object as an argument.
 
-    An array in a file that :func:`map_file` has mapped is shared without a copy.
+    Arrays are copied into shared memory, except arrays in a file that :func:`map_file` has mapped.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -148,7 +148,7 @@ class SharedArrays:
                 copy[...] = array
 
     def arrays(self) -> list[np.ndarray]:
-        """Return the arrays in the original order, as views of the shared memory."""
+        """Return the arrays as views of the shared memory, in the order in which they were passed."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]
 
 
@@ -192,8 +192,8 @@ class TaskPool:
 
         Args:
             requests: The requests. A request is generated only when a process can receive it.
-            ahead_of: The number of ``requests``, or 0. If this number is given, a process receives its next request
-                while it works on the current request. Use 0 if requests are large.
+            ahead_of: The number of ``requests`` if a process may receive its next request while it works on the current
+                request; otherwise 0. Use 0 if requests are large.
             watch: Function that is called with the content of each :class:`HandlerMessage`.
 
         Raises:

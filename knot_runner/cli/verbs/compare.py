@@ -49,7 +49,7 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
     """Split ``words`` into the output folder, the filters and the data folder. Raises :class:`UserError`.
 
-    If ``words`` contain no data folder, the last item is None.
+    If ``words`` contain no data folder, the last returned item is None.
     """
     out = "outputs"
     data = None

@@ -18,7 +18,7 @@ from knot_runner.util.errors import UserError, counted, nearest
 
 
 def ls_command(options: argparse.Namespace) -> int:
-    """Print all groups, or each choice of the given groups with a description. Raises :class:`UserError`."""
+    """Print the config groups, or a description of each choice in the given groups. Raises :class:`UserError`."""
     folder = read_flags(options.flags).config_dir
     for word in options.words:
         if word not in GROUPS:
@@ -102,7 +102,7 @@ def algorithm_of(path: Path) -> str:
 
 
 def describe_yaml(path: Path) -> str:
-    """Return the description of a YAML file, read from its first comment. For a preset, the number of jobs is added."""
+    """Return the text of the first comment in a YAML file. For a preset, the number of jobs is added."""
     try:
         text = headline(path)
         sweep = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.util.config_yaml import Config, choices, unquoted
-from knot_runner.util.errors import UserError, unknown
+from knot_runner.util.errors import LOGGER, UserError, unknown
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
@@ -61,7 +61,7 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
 
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
-    """Compose and return a preset.
+    """Compose and return a preset. Warn if finished runs of the preset used other code.
 
     Args:
         name: Name of the preset.
@@ -70,9 +70,11 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
     Raises:
         UserError: The preset is unknown, or an argument is wrong.
     """
+    from knot_runner import provenance
     from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
     from knot_runner.composing.hydra_compose import read_flags
+    from knot_runner.records import read_result
 
     known = choices("experiment", read_flags(arguments).config_dir)
     if name not in known:
@@ -84,6 +86,9 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
             raise UserError("only one preset is allowed. Remove one of the two", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
     check_shown(jobs)
+    results = [read_result(job.folder) for job in jobs]
+    for line in provenance.staleness_line([provenance.code_changes(result.made_by) for result in results if result]):
+        LOGGER.info("%s", line)
     return Preset(name, jobs, shlex.join(["knot-runner", f"experiment={name}", *arguments]))
 
 

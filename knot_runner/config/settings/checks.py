@@ -153,8 +153,8 @@ def _check_shares(given: Config, method: str, family: Family, on_images: bool) -
 def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed group ``training`` for one kind of training.
 
-    The values come from the group's block ``for_KIND``. It may contain blocks ``on_NAME``, which override its values if
-    NAME is the kind of task, the task or the algorithm. Values outside of blocks override all values in blocks.
+    The values come from the group's block ``for_KIND``. In this block, a block ``on_NAME`` overrides values if NAME is
+    the kind of task, the task or the algorithm. Values outside of blocks override all values in blocks.
 
     Args:
         config: The composed config.

@@ -135,7 +135,7 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """Return the message ``line``. In keys such as ``task.local``, ``task.`` is replaced by ``transfer.``."""
+    """Return the message ``line`` with ``task.`` replaced by ``transfer.`` in keys such as ``task.local``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 

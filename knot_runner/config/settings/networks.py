@@ -133,7 +133,7 @@ class WrnSettings(ImageModel):
 
 @dataclass
 class VggSettings(ImageModel):
-    """RepDistiller's VGG for CIFAR: 3x3 convolutions with normalization and ReLU, global pooling, head."""
+    """RepDistiller's VGG for CIFAR: 3x3 convolutions with normalization and ReLU; global pooling; head."""
 
     #: channels of the convolutions in each stage
     stages: list[list[Channels]]

@@ -174,7 +174,7 @@ def transfer_group(config: Config) -> Config | None:
 
 
 def given_shares(partition: Config, keys: Iterable[str] = SHARE_KEYS) -> Config:
-    """Return the entries of a composed ``partition`` whose key is in ``keys`` and whose value is not null."""
+    """Return the entries of a composed ``partition`` that have a key in ``keys`` and a value other than null."""
     return {key: partition[key] for key in keys if partition.get(key) is not None}
 
 
@@ -244,7 +244,7 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Return a text that lists the withheld shares of training examples that differ between runs; "" if none differ.
+    """Compare the withheld shares of training examples between runs. Return a text that lists unequal shares, or "".
 
     The text ends with the overrides that make the shares equal.
 

@@ -140,7 +140,7 @@ class TextColumns:
 class LocalSource:
     """A data set on disk.
 
-    ``files`` has train, valid and test; train and heldout (halved into valid and test); or pool (divided by
+    ``files`` has train, valid, test; or train, heldout (halved into valid and test); or pool (divided by
     ``task.split``).
     """
 

@@ -26,7 +26,7 @@ PartReader = Callable[[DataFolder, list[str], str, ImageTaskSettings], Iterable[
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return an image reader that calls ``read``, and checks the shape and the labels of the images.
+    """Return an image reader that calls ``read`` and checks the shape and the labels of the images.
 
     Args:
         read: Function that is called for the train images, and then for the test images.

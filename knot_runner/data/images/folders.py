@@ -33,9 +33,10 @@ MAX_LIST = 40_000_000
 
 
 def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the images (uint8) in the folders ``task.local.train``, sorted by file name. All labels are 0.
+    """Return the images in the folders ``task.local.train``, as uint8. All labels are 0.
 
-    If a folder contains no files, the files in its subfolders are read instead.
+    The images of a folder are sorted by file name. If a folder contains no files, the files in its subfolders are
+    read instead.
 
     Raises:
         UserError: A folder or image is missing or invalid. The message names the file.

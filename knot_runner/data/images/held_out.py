@@ -202,10 +202,10 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 
 
 def fit_images(images: Images, reference: np.ndarray) -> Images:
-    """Convert ``images`` to the size, number of channels and data type of ``reference``, pixels of shape [N, C, H, W].
+    """Convert ``images`` to the size, number of channels and data type of the pixels in ``reference``.
 
-    If the numbers of channels differ, gray images become color images, or color images become gray images. Scaling is
-    bilinear, and uint8 values are rounded.
+    ``reference`` has shape [N, C, H, W]. If the numbers of channels differ, gray images become color images, or color
+    images become gray images. Scaling is bilinear, and uint8 values are rounded.
 
     Raises:
         UserError: The numbers of channels differ, and are not 1 and 3.

@@ -16,17 +16,17 @@ NOBODY = -1
 
 
 def or_none(owners: np.ndarray) -> np.ndarray | None:
-    """Return ``owners`` unchanged; None if no example has an owner."""
+    """Return ``owners``; None if no example has an owner."""
     if (owners == NOBODY).all():
         return None
     return owners
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Round non-negative numbers of shape [clients, classes] to integers. The sum of each class stays the same.
+    """Round a non-negative array of shape [clients, classes] to integers. The sum of each class stays the same.
 
-    The sum of each class must be an integer. Each class is rounded by the method of largest remainders. What a client
-    lost by rounding in earlier classes is added to the client's remainder.
+    The sum of each class must be an integer. Each class is rounded by the method of largest remainders. A client's
+    remainder includes the client's rounding losses in earlier classes.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -201,8 +201,8 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     then rescaled: their sum becomes the number of training images.
 
     Client u draws one share for each of its classes from lognormal(1, 1). The shares of a client are normalized to the
-    sum 1. Of a class with the share s, client u has ``int(s * n_u) + 1`` training images and ``int(s * n_u / 6) + 1``
-    test images. Several clients may have the same image.
+    sum 1. Client u has ``int(s * n_u) + 1`` training images and ``int(s * n_u / 6) + 1`` test images of a class with
+    share s. Several clients may have the same image.
     """
     present = np.unique(task.train.labels)
     clients = settings.num_clients

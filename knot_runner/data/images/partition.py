@@ -81,7 +81,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """Return a random generator that is seeded by ``seed`` and by ``kind``, the name of the draw."""
+    """Return a random generator for the draw named ``kind``. The generator depends on both arguments."""
     return named_rng(f"{seed}/partition/{kind}")
 
 

@@ -33,7 +33,7 @@ def viewed_images(images: Images, view: View) -> Images:
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
     """Return ``task`` with the shape, channel means and channel standard deviations of ``train``.
 
-    ``train``: the training images that a view has transformed.
+    ``train``: all training images, transformed by a view.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # avoids division by 0 for a constant channel

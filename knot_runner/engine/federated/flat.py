@@ -178,10 +178,9 @@ def _joined(tensors: Iterable[Tensor]) -> Tensor:
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
     """Return one view into ``flat`` for each tensor in ``fields``, by name.
 
-    ``flat``: one flat vector, or several with leading dimensions. Each view has the same leading dimensions.
+    ``flat``: one or more flat vectors, along the last dimension. Each view has the same leading dimensions.
     """
-    lead = flat.shape[:-1]
-    return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
+    return {f.name: flat[..., f.start : f.stop].view(*flat.shape[:-1], *f.shape) for f in fields}
 
 
 @torch.no_grad()

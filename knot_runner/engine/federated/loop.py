@@ -99,7 +99,7 @@ class Loop:
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
         """Return a loss function of (logits, rows) that calls ``loss(logits, rows, features)``.
 
-        The features come from the latest forward pass of the engine's model or of a copy of this model.
+        The features come from the latest forward pass, which uses the engine's model or a copy of this model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -111,7 +111,7 @@ class Loop:
         return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
     def correct(self, rows: Tensor, model: ClientModel | None = None) -> int:
-        """Return how many of the test examples with the row numbers ``rows`` are classified correctly.
+        """Return the number of correct predictions on the test examples with the row numbers ``rows``.
 
         ``model``: the model to load and evaluate. If it is None, the current weights are evaluated.
         """

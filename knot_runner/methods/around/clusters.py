@@ -39,7 +39,7 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
-    """Return the entries of cluster ``number`` in ``state``. Their names do not include ``cluster/<number>/``."""
+    """Return the entries of cluster ``number`` in ``state``, with ``cluster/<number>/`` removed from their names."""
     return entries_below(state, f"cluster/{number}/")
 
 
@@ -51,8 +51,8 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
 def joint_row(rows: list[State]) -> State:
     """Combine the clusters' log entries into one log row.
 
-    Entries in :data:`SUMMED` are summed. Entries in :data:`MEANS` are averaged with the weights named there. A mean is
-    None if all weights are 0. ``clock`` is the latest time of all clusters. Other entries are left out.
+    Entries in :data:`SUMMED` are summed. Entries in :data:`MEANS` are averaged with the weights that this dict names. A
+    mean is None if all weights are 0. ``clock`` is the latest time of all clusters. Other entries are left out.
     """
     joint: State = {}
     for name in SUMMED:

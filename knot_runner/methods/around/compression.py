@@ -18,8 +18,8 @@ INDEX = 4
 def compressed(method: Method, share: float) -> Method:
     """Return ``method`` with compressed client updates.
 
-    A client sends only the entries with the largest absolute values. ``share`` is the fraction of entries that it
-    sends. The server treats the other entries as 0.
+    A client sends only the entries of its update with the largest absolute values. ``share`` is the fraction of entries
+    that it sends. The server treats the other entries as 0.
     """
 
     def send(sent: Sent, phase: int) -> Sent:
@@ -32,10 +32,10 @@ def compressed(method: Method, share: float) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Keep only the largest entries of the update in a message; set the other entries to 0.
+    """Keep the largest entries of a message's update; set the other entries to 0.
 
     ``share`` is the fraction of entries that are kept; at least one is kept. Entries are compared by absolute value.
-    The size of the message counts the kept entries and their indices. If the message would not become smaller, it is
+    The size of the message includes the kept entries and their indices. If the message would not become smaller, it is
     returned unchanged.
     """
     update = sent.parts["update"]

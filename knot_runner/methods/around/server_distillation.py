@@ -110,7 +110,7 @@ def plan(
 ) -> list[LocalTraining]:  # fmt: skip
     """Return the requests that train the students on the clients' logits, one request per student.
 
-    The student is the server's averaged model. With FedMD, the students are instead the participants' models.
+    With FedMD, the students are the participants' models. Otherwise, the only student is the server's averaged model.
     """
     students = answers.students
     if "weights" in state:
@@ -125,7 +125,7 @@ def fold(
     """Return the state with the distilled models, and the log entries of the distillation.
 
     The log entries are the loss and the number of steps. In rounds with an evaluation, they also include the test
-    accuracy of the server's model before and after distillation. With FedMD, this is the accuracy of the clients'
+    accuracy of the server's model before and after distillation. With FedMD, the accuracy is that of the clients'
     models on their own test examples.
     """
     if not distilled:
@@ -261,8 +261,8 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
     """Return the row numbers [n] of the transfer examples in one epoch of distillation.
 
     By default, an epoch contains all transfer examples except those for early stopping. If ``spec.steps`` is set, an
-    epoch contains ``spec.steps`` batches. The examples in these batches come from random permutations of the transfer
-    set, one permutation after another.
+    epoch contains ``spec.steps`` batches. These batches are filled from random permutations of the
+    same examples, one permutation after another.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:

@@ -22,7 +22,7 @@ _FLOOR = 1e-7
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
     """Return the positions of ``count`` random negatives for each example of a batch, shape [B, count].
 
-    Negatives are drawn from all training examples except the example itself.
+    The negatives of an example are drawn from all other training examples.
 
     Args:
         positions: The positions [B] of the batch's examples among all training examples.

@@ -30,7 +30,8 @@ NUMBER_BYTES = 4
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
     """Return the number of bytes that the owner of local data sends after a stage.
 
-    The owner sends the local model or the activation records that a stage computes. For other stages, the number is 0.
+    The owner sends the local model after its training, and the activation records after their computation. The number
+    is 0 after any other stage.
     """
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)

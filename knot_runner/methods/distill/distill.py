@@ -146,8 +146,8 @@ def fold(
 def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
     """Return the request that synthesizes images from the teacher.
 
-    If the synthesis reads records of the teacher's activations, the records are computed first. Until they exist,
-    return the request that computes them.
+    If the synthesis needs records of the teacher's activations that do not exist yet, the request that computes these
+    records is returned instead.
     """
     (teacher,) = federation.clients
     network = teacher.network
@@ -199,8 +199,8 @@ def train_students(
 ) -> TrainStudents:  # fmt: skip
     """Return the request that trains the student ``party``.
 
-    With the schedule ``mutual``, the request trains all students. Synthetic examples ``generated`` replace the real
-    training and validation examples.
+    With the schedule ``mutual``, the request trains all students. If ``generated`` is not None, these synthetic
+    examples replace the real training and validation examples.
     """
     student = federation.server
     schedule = config.schedule

@@ -85,7 +85,7 @@ class TrainStudents(OwnTraining):
         term's weight, and the initial ratio of the weighted term to the cross-entropy.
 
         Raises:
-            DivergedError: A loss or weight is not finite.
+            DivergedError: A loss or a validation prediction is not finite.
             UserError: The terms do not fit the networks.
         """
         students = Students(self, resources, report)

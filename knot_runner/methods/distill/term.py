@@ -54,7 +54,7 @@ TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class TermInputs:
-    """The inputs from which a function ``make`` builds a loss term.
+    """The inputs from which ``Term.make`` builds a loss.
 
     Attributes:
         student: The student's outputs for a few examples. They define the shapes of the taps.
@@ -110,8 +110,8 @@ def mean_over_teachers(
 ) -> Tensor:
     """Compare the features at pairs of taps. Return the loss, summed over pairs and averaged over teachers.
 
-    ``compare(student's features, teacher's features)`` returns the loss of one pair. The order of the pairs is that of
-    :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and ``compare``, for example with
+    ``compare(student's features, teacher's features)`` returns the loss of one pair. ``compare`` is called in the
+    order of :func:`compared_taps`. To get a :data:`TermLoss`, bind ``pairs`` and ``compare``, for example with
     ``functools.partial``.
     """
     sums = []

@@ -56,7 +56,7 @@ def drawn_requests(
 ) -> list[LocalTraining]:
     """Return a training request for each participant of ``round``; [] after the last round.
 
-    ``start(client)`` returns the model from which a participant trains.
+    ``start(client)`` returns the model from which ``client`` trains.
     """
     if round >= federation.training.rounds:
         return []

@@ -28,7 +28,7 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return two requests for every participant: to train the global model, and to train the personal model.
+    """Return two requests for every participant: one trains the global model, and one trains the personal model.
 
     All requests for the global model come before the requests for personal models.
     """

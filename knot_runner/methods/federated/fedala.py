@@ -67,8 +67,8 @@ def keep(config: FedalaSettings, state: FederatedState, federation: Federation, 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the model that the client uses.
 
-    With ``config.deployed=trained``, this is the client's latest model. Otherwise, the client's last W mixes this
-    model with the current global model. A client that has not trained uses the global model.
+    With ``config.deployed=trained``, the client uses its latest model. Otherwise, the client mixes its latest model
+    with the global model, using its latest mixing weights W. A client that has not trained uses the global model.
     """
     whole = averaging.deployed(config, state, federation, client)
     personal = kept_model(state, client)
@@ -118,7 +118,7 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
 
     Args:
         settings: ``config``: the settings of the method. ``start``: the index of the first mixed parameter.
-            ``max_epochs``: the maximum number of passes.
+            ``max_epochs``: the maximum number of passes over the examples from which W is learned.
         work: ``work.tensors`` holds v as ``weights`` [P], and the initial W of the p mixed parameters as ``mix`` [p].
 
     Returns:

@@ -60,7 +60,7 @@ def regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """Return the other clients' mean logits for each label, and flags for labels whose mean is known.
+    """Return the other clients' mean logits for each label, and a flag for each label: whether its mean is known.
 
     The logits of a label are averaged over the other clients that have examples of this label. With privacy, the
     average covers all participants of the previous round, possibly including the client.
@@ -75,8 +75,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
         return None
     logits = torch.stack([state[f"label_logits/{other}"].double() for other in sent])
     has = torch.stack([state[f"label_counts/{other}"] for other in sent]) > 0
-    total = (logits * has[:, :, None]).sum(0)
-    return total / has.sum(0).clamp_min(1)[:, None], has.any(0)
+    return (logits * has[:, :, None]).sum(0) / has.sum(0).clamp_min(1)[:, None], has.any(0)
 
 
 def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
@@ -139,7 +138,7 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state with each participant's message. With privacy, it holds statistics of all messages instead."""
+    """Return the state with each participant's message or, with privacy, with statistics of all messages."""
     after = dict(state)
     for sent in answers.each:
         after[f"label_logits/{sent.client}"], after[f"label_counts/{sent.client}"] = sent.parts.values()

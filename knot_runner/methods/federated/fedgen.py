@@ -86,7 +86,7 @@ def plan(config: FedGenSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return FedAvg's message and ``labels`` [C]: for each label, its fraction among the client's examples."""
+    """Return FedAvg's message and ``labels`` [C]: the frequency of each label among the client's examples."""
     labels = federation.train_labels[federation.clients[work.client].train]
     counts = torch.bincount(labels, minlength=len(federation.labels.names))
     parts = averaging.message(config, state, federation, work)

@@ -48,7 +48,7 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     """Return the state with the initial global model.
 
     Raises:
-        UserError: A client has no held-out examples for the selection.
+        UserError: A client has no held-out examples.
     """
     clients = federation.clients
     without = [clients[number].name for number in federation.numbers if not len(clients[number].valid)]

@@ -57,7 +57,7 @@ def model_parts(result: Trained) -> ClientMessage:
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """Return the state entries ``<prefix>/<k>/weights`` and ``<prefix>/<k>/buffers`` of all trained clients k."""
+    """Return state entries ``<prefix>/<k>/weights`` and ``<prefix>/<k>/buffers`` of each client k in ``trained``."""
     kept: FederatedState = {}
     for result in trained:
         kept[f"{prefix}/{result.client}/weights"] = result.weights

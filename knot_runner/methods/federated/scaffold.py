@@ -35,7 +35,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """Return the state with the initial global model. Control variates without a state entry are 0.
+    """Return the state with the initial global model. The control variates are 0 and have no state entries.
 
     Raises:
         UserError: The optimizer is not plain SGD.
@@ -66,8 +66,8 @@ def message(
 ) -> ClientMessage:
     """Return FedAvg's message and ``control``, the change of the client's control variate.
 
-    By line 12 of Algorithm 1, this change is (w - w_k) / (K lr) - c. The received model is w, the model after K local
-    steps is w_k, and the server's control variate is c.
+    By line 12 of Algorithm 1, this change is (w - w_k) / (K lr) - c. w is the received model, w_k is the model after K
+    local steps, and c is the server's control variate.
     """
     request = work.requests[0]
     result = work.trained[0]
@@ -86,10 +86,10 @@ def fold(
     config: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage,
     share: float,
 ) -> Folded:  # fmt: skip
-    """Take FedAvg's server step, and add sum_k (c_k+ - c_k) / N to the server's control variate.
+    """Take FedAvg's server step, and add sum_k d_k / N to the server's control variate (line 17 of Algorithm 1).
 
-    c_k+ - c_k is the change of client k's control variate, and N is the number of all clients (SCAFFOLD, line 17 of
-    Algorithm 1). The added term is the mean change times the fraction of participants.
+    d_k is the change of client k's control variate, and N is the number of all clients. The added term is the mean
+    change times the fraction of clients that took part.
     """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")

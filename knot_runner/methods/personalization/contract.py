@@ -72,7 +72,7 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Return whether the model is a mix of models. The running statistics of a mix must be estimated again."""
+        """Return whether the model is a mix of models. A mix needs new running statistics."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
@@ -97,8 +97,8 @@ class Personalization:
         measured: ``(settings, federation, state, round) -> pairs``: the models to evaluate after ``round``. Each pair
             holds the index of a point, and a dict from client numbers to models. Over all rounds, every client has one
             model at every point.
-        check: ``(settings, federation) -> notes``: notes for the user, before the first federated round. Raises
-            ``UserError`` if the method cannot personalize these clients.
+        check: ``(settings, federation) -> notes``: notes for the user. The check runs before the first federated
+            round, and raises ``UserError`` if the method cannot personalize these clients.
     """
 
     method: RoundMethod

@@ -51,7 +51,7 @@ def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
 
     - ``weighted``: S, with each row divided by its sum
     - ``indicator``: all entries above the cutoff become 1, and then each row is divided by its sum
-    - ``unnormalized``: S without division, as in the formula of the blog post
+    - ``unnormalized``: S without division
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept

@@ -45,7 +45,7 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 
 
 def point_facts(federation: Federation, point: Point, steps: float, measures: Measures, valid: Tensor) -> Facts:
-    """Return the fields of ``point``, ``steps``, ``measures``, and the clients' mean validation accuracy.
+    """Return facts about ``point``: its fields, the number of steps, the measures, and the mean validation accuracy.
 
     Args:
         federation: All clients.
@@ -71,8 +71,8 @@ def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts
         chance: The accuracy of guessing.
 
     Returns:
-        - ``id_at_matched_ood``: for d = 1, 2 and 5, the best ID accuracy among points that lose at most d percentage
-          points of theta_0's OOD accuracy
+        - ``id_at_matched_ood``: for d = 1, 2 and 5, the best ID accuracy among models whose OOD accuracy is at most
+          d percentage points below that of theta_0
         - ``gain_at_matched_ood``: ``id_at_matched_ood`` for d = 1, minus the ID accuracy of theta_0
         - ``area``: the result of :func:`area`. The reference point has the OOD accuracy ``chance`` and the ID accuracy
           of theta_0

@@ -34,8 +34,8 @@ class TestRows:
 
     Attributes:
         rows: The row numbers [N] of the distinct test examples.
-        places: The positions in ``rows`` of all clients' examples, client by client, shape [M].
-        owners: The client of each entry of ``places``, shape [M].
+        places: All clients' test examples, client by client, as indices into ``rows``, shape [M].
+        owners: The client number of each entry of ``places``, shape [M].
     """
 
     __test__ = False  # tells pytest that this is not a class of tests
@@ -53,7 +53,7 @@ class TestRows:
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
-        """Return the positions in ``rows`` of the client's test examples, shape [n]."""
+        """Return the client's test examples as indices into ``rows``, shape [n]."""
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
@@ -83,7 +83,7 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple
     Args:
         tests: The clients' test examples.
         logits: The outputs [N, C] of the model for ``tests.rows``.
-        labels: The labels [N] of these examples.
+        labels: The labels [N] of ``tests.rows``.
         client: The client to which the model belongs.
 
     Returns:

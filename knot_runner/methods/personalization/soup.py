@@ -25,7 +25,7 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return one point for each alpha and checkpoint. ``at`` selects the last checkpoint or all checkpoints."""
+    """Return one point for each alpha and checkpoint. ``config.at`` selects the last checkpoint or all checkpoints."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 

@@ -147,8 +147,8 @@ class Probed:
 def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
     """Return the weights and buffers of the model to probe.
 
-    The model is trained centrally at T=1 for ``warm_epochs`` epochs. With ``warm_epochs=0``, it is untrained. The paper
-    says only "an initial neural network".
+    The model is trained centrally at T=1 for ``warm_epochs`` epochs. With ``warm_epochs=0``, the model is untrained.
+    The paper says only "an initial neural network".
 
     Raises:
         UserError: The training diverges.
@@ -264,9 +264,9 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
     """Return each image's distance to the decision boundary, shape [n].
 
     The distance is the smallest FGSM step size epsilon that changes the predicted class. The predicted class is the
-    argmax of ``forward(images + epsilon * sign(gradient))``. The gradient is computed at epsilon = 0. Its loss is
-    the cross-entropy for the class predicted there. The distance is inf if no step size of at most ``attack_limit``
-    changes the predicted class.
+    argmax of ``forward(images + epsilon * sign(gradient))``. ``gradient`` is the gradient of the cross-entropy at
+    epsilon = 0, for the class predicted at epsilon = 0. The distance is inf if no step size of at most
+    ``attack_limit`` changes the predicted class.
 
     The search doubles epsilon until the predicted class changes, and then bisects the last interval. A change that is
     reversed between two tested values of epsilon is not detected. Pixels are not clipped.

@@ -98,7 +98,7 @@ def gradient_figure(runs: list[Run]) -> Drawing:
 def norm_bins(norms: np.ndarray) -> np.ndarray:
     """Return logarithmic bin edges for the positive ``norms``. The last edge is the largest norm.
 
-    The first edge is slightly below the smallest norm, or :data:`MIN_NORM` times the largest norm if that is larger.
+    The first edge is slightly below the smallest norm, but at least :data:`MIN_NORM` times the largest norm.
     """
     positive = norms[norms > 0]
     if not len(positive):
@@ -164,8 +164,8 @@ def boundary_figure(runs: list[Run]) -> Drawing:
 def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
     """Bars of the softmax probabilities softmax(z / T) of one image, by class and temperature (Fig. 3).
 
-    Of the runs that differ only in the seed, the run with the lowest seed is drawn. The probabilities are written to a
-    CSV file.
+    If runs differ only in the seed, only the run with the lowest seed is shown. The probabilities are written to a CSV
+    file.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(len(probes), 9.6, 3.4, across=1)

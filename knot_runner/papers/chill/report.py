@@ -43,7 +43,7 @@ NO_TARGET = "no target, since its T=4 run is missing"
 def temperatures_table(request: TableRequest) -> Parts:
     """Return a table with a row per temperature and a block of columns per case.
 
-    A control run at T=1 with learning rate lr / T has a separate row.
+    Learning rate controls have separate rows. They train at T=1, with the learning rate divided by a temperature.
 
     ``request.options`` has two entries. ``target`` is ``best_of_T4`` or an accuracy. ``cases`` maps the name of each
     case to the settings of its runs.
@@ -154,7 +154,7 @@ def trace(request: TableRequest) -> Parts:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
-    """Yield lines about the seeds that are left out of the mean rounds to target and the mean speed-up.
+    """Yield lines about the seeds that are left out of the mean number of rounds to target and of the mean speed-up.
 
     ``rows``: the rows of ``case`` in the result of :func:`chilling_frame`.
     """
@@ -188,8 +188,8 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
     Args:
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
-        target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run with the same case, seed and
-            other settings.
+        target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run with the same case and seed and
+            otherwise equal settings.
 
     Returns:
         ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:

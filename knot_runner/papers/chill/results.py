@@ -22,7 +22,7 @@ class ProbeResult(RunResult):
 
 
 def probe_summary(name: str, result: ProbeResult) -> Group:
-    """Return the terminal summary of a temperature probe: its model, its temperatures, and which presets draw it."""
+    """Return the terminal summary of a temperature probe: its model, its temperatures, and how to draw its figures."""
     temperatures = ", ".join(map("{:g}".format, result.temperatures))
     about = f"{result.model} probed at T = {temperatures}; to draw it, use a preset with report.kind=gradients"
     return Group(text_line(name, "bold"), *dim_lines([about], result))

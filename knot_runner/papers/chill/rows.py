@@ -26,7 +26,8 @@ class RowSetting:
 
     Attributes:
         temperature: Training temperature T. For a learning rate control, the divisor of the learning rate.
-        control: Whether the row is a learning rate control: training at T=1 with learning rate lr / ``temperature``.
+        control: Whether the row is a learning rate control. A control run trains at T=1 with the learning rate
+            divided by ``temperature``.
         other: Further settings, as text.
     """
 

@@ -176,7 +176,7 @@ def check_points(points: np.ndarray, lr: float, where: str) -> None:
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return for each point the label of its nearest sample, shape [K] (FedWaD section 4).
+    """Return, for each point, the label of its nearest sample, shape [K] (FedWaD section 4).
 
     ``points`` has shape [K, d], ``samples`` has shape [n, d], and ``labels`` has shape [n].
     """
@@ -254,8 +254,8 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
     """Return two accuracies: ``weighted`` is over all test examples, and ``unweighted`` is the mean over clients.
 
-    ``right`` states whether each test example is classified correctly. ``tests`` holds the indices of each client's
-    test examples.
+    ``right`` states for each test example whether it is classified correctly. ``tests`` holds the indices of each
+    client's test examples.
     """
     shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
@@ -281,7 +281,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return one client's coreset [K, d], and the distance between coreset and samples before the last step.
+    """Return one client's coreset [K, d], and its distance from the client's samples before the last step.
 
     Random draws depend only on the seed, the client and the epoch.
 

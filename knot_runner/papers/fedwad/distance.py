@@ -42,9 +42,8 @@ def inspect_distance(context: RunContext) -> RunInputs:
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Compute FedWaD's distance and the exact distance between the two samples. Save the interpolating measures.
 
-    The file ``measures.safetensors`` holds the samples ``mu`` [n, d] and ``nu`` [m, d]. For the interpolating measure
-    after iteration k, it holds the points ``xi/<k>`` [S, d] and the weights ``weights/<k>`` [S]. k is 0 for the
-    initial measure.
+    The file ``measures.safetensors`` holds the samples ``mu`` [n, d] and ``nu`` [m, d]. The interpolating measure after
+    iteration k has the points ``xi/<k>`` [S, d] and the weights ``weights/<k>`` [S]. For the initial measure, k is 0.
     """
     task = inputs.task
     spec = context.settings.task

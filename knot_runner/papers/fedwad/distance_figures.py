@@ -185,8 +185,8 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 def distance_runtime(runs: list[DistanceRun]) -> Drawing:
     """Running time and relative error against the size of the first sample (Fig. 2, 8, 9).
 
-    The error is relative to the closed-form distance. Each combination of dimension and sample size ratio has two
-    panels. Lines are means over seeds, and bands are 95% t intervals.
+    The error is relative to the closed-form distance. Two panels are drawn for each combination of a dimension and a
+    ratio of sample sizes. Lines are means over seeds, and bands are 95% t intervals.
 
     Raises:
         UserError: A closed-form distance is 0, so the relative error is undefined.

@@ -34,7 +34,7 @@ NamedSet = tuple[str, Images, list[str]]
 def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
     """Return a task with the training images of all data sets, and a partition in which each data set is a client.
 
-    The images are scaled to ``settings.shape``. Classes are named "set: class". The task has no test images.
+    The images are scaled to ``settings.shape``. Class names have the form "set: class". The task has no test images.
 
     Raises:
         UserError: A setting is invalid, or a data set cannot be read.

@@ -65,12 +65,12 @@ MatrixRun = DoneRun[MatrixResult]
 
 @figure_of(needs="matrix")
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
-    """Heat maps of the distances between data sets or clients, with a map per setting.
+    """Heat maps of the distances between data sets or clients, with one map for each combination of settings.
 
     A map of data sets shows the mean over seeds. A map of clients shows the run with the lowest seed, and the clients
     are sorted by group. All distances are written to a CSV file.
 
-    The returned text gives the range of distances for each setting. If exact distances between the same samples exist,
+    The returned text gives ranges of the distances for each map. If exact distances between the same samples exist,
     the text also gives the result of :func:`agreement_of`.
     """
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
@@ -118,9 +118,9 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, flo
     """Return three measures of agreement between approximate distances ``ours`` [M] and ``exact`` distances [M].
 
     Returns:
-        Spearman's rank correlation, the fraction of pairs of distances with the same order in ``ours`` and ``exact``,
-        and the median of ``ours / exact``. The median is NaN if an exact distance is 0. The result is None if M < 2, or
-        if ``ours`` or ``exact`` is constant.
+        Spearman's rank correlation, the fraction of pairs of distances that both arrays order in the same way, and the
+        median of ``ours / exact``. The median is NaN if an exact distance is 0. The result is None if M < 2, or if
+        ``ours`` or ``exact`` is constant.
     """
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None
@@ -153,7 +153,7 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) as functions of one setting (Fig. 13, 14).
 
     The candidates for this setting are samples, iterations and support, in this order. The figure uses the first one in
-    which the runs differ. Each pair of data sets has a color, and each combination of other settings has a marker. All
+    which the runs differ. Colors stand for pairs of data sets, and markers for values of the other candidates. All
     values are written to a CSV file. The returned text gives the results at the largest value of the setting.
 
     Raises:

@@ -99,7 +99,7 @@ class MatrixResult(RunResult):
         return np.array(self.matrix)[np.triu_indices(len(self.names), 1)]
 
     def by_kind(self) -> dict[str, np.ndarray]:
-        """Return a dict from each kind of pair to the squared distances of these pairs.
+        """Return a dict from each kind of pair to the squared distances of the pairs of this kind.
 
         The kinds are all pairs, pairs within a group, and pairs between groups. A kind without pairs is omitted.
         """

@@ -128,8 +128,8 @@ class GaussiansSettings:
 class ImageSetsSettings:
     """Several image data sets to compare.
 
-    The task's ``source``, ``mean`` and ``std`` replace the values of each data set. ``source=embedded`` uses four sets
-    of scikit-learn's digits instead of ``sets``.
+    The task's ``source``, ``mean`` and ``std`` replace those of each data set. ``source=embedded`` uses four sets of
+    scikit-learn's digits instead of ``sets``.
     """
 
     name: str

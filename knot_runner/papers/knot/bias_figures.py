@@ -124,8 +124,8 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """Return a frame with the changes of each model's predictions if one word of a sentence changes.
 
     The frame has a row for each combination of ``model`` and ``probe``. A probe is a set of sentences that differ in
-    one word. The students come first, ordered by method. The model before distillation and the teachers follow. The
-    other columns are:
+    one word. The rows of the students come first, ordered by method. The rows of the model before distillation and of
+    the teachers follow. The other columns are:
 
     - ``pairs``: the number of pairs of sentences
     - ``total_variation``: half the L1 distance between the two predictions of a pair, averaged over pairs
@@ -133,7 +133,7 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     - ``flips``: the fraction of pairs whose most likely label changes
 
     Runs that differ only in the seed are pooled. Runs with the same seed share the teachers and the model before
-    distillation, so these are used once per seed.
+    distillation, so each of these models is used once per seed.
     """
     import pandas as pd
 

@@ -154,11 +154,11 @@ class StudentPart:
     Attributes:
         q: Probabilities of K teachers for N texts and C labels, shape [N, K, C].
         weights: Teacher weights of shape [N, K], normalized to sum to 1 for each text.
-        largest_sum: The maximum over texts of the sum of the K teacher weights in training. It may differ from 1,
-            because training does not always normalize the weights.
+        largest_sum: The largest sum of a text's K teacher weights in training. The sum may differ from 1, because
+            training does not always normalize the weights.
         losses: The student's exact transport loss for each text, shape [N]. A loss is between 0 and C_M, the largest
             distance between two labels.
-        start_loss: Mean loss of the student's initial model.
+        start_loss: Mean loss of the model from which the student's training started.
         rows: The indices of the N texts among the stored examples.
         dropped: The number of removed duplicates.
     """

@@ -79,10 +79,10 @@ def bound_figure(runs: list[Run]) -> Drawing:
 
 
 def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a frame of the measured gaps, and of each bound without its first term.
+    """Return a frame with the measured gaps, and with the bounds without their first terms.
 
-    Each gap and each bound is a series. The frame has one row per series, seed and number of texts, with the columns
-    :data:`POINT`.
+    A series is one kind of gap, or one bound. The frame has one row per series, seed and number of texts. Its columns
+    are :data:`POINT`.
 
     Raises:
         UserError: A run has no bound, or the record of a bound is damaged.
@@ -97,8 +97,7 @@ def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
             points.append((name, run.seed, texts, record["loss"][key]))
         for row in record["rows"]:
             name = f"{FORM_NAMES[row['form']][0]}, {row['class']}".replace("held-out", "held out")
-            added = row["second"] + row["third"]
-            points.append((name, run.seed, texts, added))
+            points.append((name, run.seed, texts, row["second"] + row["third"]))
     return pd.DataFrame(points, columns=POINT)
 
 

@@ -106,7 +106,7 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
     """Return the third term of a bound. The term shrinks with the number of independent ``texts``.
 
     - ``printed``: the term in Theorem 5.2
-    - ``derived``: the term of Theorem F.4, without the factor K^1.5 of ``printed``
+    - ``derived``: the term of Theorem F.4. It equals the term of ``printed`` divided by K^1.5.
     - ``sharp``: McDiarmid's inequality, applied once
     - ``sharp_empirical``: McDiarmid's inequality, applied twice (Mohri et al., Theorem 3.3)
     """
@@ -122,7 +122,7 @@ def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
     """Return Hoeffding's bound from N held-out ``losses`` between 0 and ``diameter``.
 
     The bound is ``mean + C_M * sqrt(log(M / delta) / (2 N))``, where C_M is ``diameter`` and M is ``checkpoints``. The
-    factor M is due to a union bound over the M checkpoints, since the best one was selected on the held-out texts.
+    factor M is due to a union bound over the M checkpoints, since the best checkpoint was selected on held-out texts.
     """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
@@ -183,11 +183,11 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
-    """Return the best prediction that is the same for all texts, and a lower bound on the loss of such a prediction.
+    """Return the best constant prediction, and a lower bound on the loss of every constant prediction.
 
-    A prediction is a distribution over C labels, shape [C]. The loss of a prediction is the mean over all texts. The
-    search uses cutting planes (Kelley 1960). The search ends when the loss exceeds the lower bound by at most
-    ``CONSTANT_TOLERANCE`` times the loss, or after ``MOST_CUTS`` planes.
+    A constant prediction is one distribution over C labels for all texts, shape [C]. Its loss is the mean over all
+    texts. The search uses cutting planes (Kelley 1960). The search ends when the loss exceeds the lower bound by at
+    most ``CONSTANT_TOLERANCE`` times the loss, or after ``MOST_CUTS`` planes.
     """
     from scipy.optimize import linprog
 

@@ -97,11 +97,11 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
-    """Confidence ||p - B|| of predictions p for a teacher with bias B, with a triangle per teacher (Fig. 5).
+    """Confidence ||p - B|| of a prediction p for three labels, where B is the teacher's bias (Fig. 5).
 
-    Each triangle is the simplex of three labels. It shows B, lines of equal confidence, and an arrow to the corner with
-    the greatest confidence. The returned text gives B and the confidence at each corner. Only the first run with biases
-    is drawn.
+    Each teacher has a triangle, the simplex of the labels. The triangle shows B, lines of equal confidence, and an
+    arrow to the corner with the greatest confidence. The returned text gives B and the confidence at each corner. Only
+    the first run with biases is drawn.
 
     Raises:
         UserError: The task does not have three labels, or no run recorded biases.
@@ -168,8 +168,8 @@ VECTOR_NOTE = (
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Return the purity of ``vectors`` [M, H] with ``labels`` [M], and the expected purity for permuted labels.
 
-    The purity is the mean fraction of a vector's nearest neighbors that have the vector's label. The number of
-    neighbors is :data:`NEIGHBORS`, or M - 1 if M - 1 is smaller.
+    The purity is the fraction of a vector's nearest neighbors that have the vector's label, averaged over vectors. The
+    number of neighbors is :data:`NEIGHBORS`, or M - 1 if M - 1 is smaller.
     """
     from sklearn.neighbors import NearestNeighbors
 

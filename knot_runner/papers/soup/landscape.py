@@ -103,7 +103,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of rounds that fine-tune all clients, plus one round per checkpoint of the selected clients."""
+    """Return the number of rounds: those that fine-tune all clients, and one per checkpoint of the selected clients."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
@@ -119,7 +119,7 @@ def landscape_models(
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """Return the numbers of the two clients whose accuracy on held-out examples increases most by fine-tuning."""
+    """Return the indices of the two clients whose accuracy on held-out examples increases most by fine-tuning."""
     sizes = torch.tensor(list(map(len, federation.rows("valid"))), dtype=torch.float64).clamp(min=1)
     correct = state["record/valid"]
     gains = (correct[-1] - correct[0]) / sizes
@@ -161,9 +161,9 @@ def finish(
 
 
 def barrier(losses: Tensor) -> float:
-    """Return how far the loss on a segment rises above the linear interpolation between the losses at its ends.
+    """Return how far the loss on a segment rises above the straight line between the first and the last loss.
 
-    ``losses`` [S] are taken at equally spaced positions of the segment. The result is the maximum over the inner
+    ``losses`` [S] are measured at equally spaced positions of the segment. The result is the maximum over the inner
     positions, and may be negative.
     """
     weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)

@@ -90,8 +90,8 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     """Contours of the loss on a plane in weight space, for the fine-tuning of two clients.
 
-    Each client has two panels: the loss on its own test examples, and the mean of the losses on each other client's
-    test examples. Only the first run with landscapes is drawn.
+    A client's left panel shows the loss on the client's own test examples. The right panel shows the loss on another
+    client's test examples, averaged over all other clients. Only the first run with landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
@@ -134,8 +134,7 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 def transfer_figure(runs: list[FederatedRun]) -> Drawing:
     """Heat maps of the transfer matrix lambda [K, K] of K clients, with clients sorted by group.
 
-    Of runs that differ only in the seed, the run with the lowest seed is drawn. The returned text gives statistics of
-    lambda, averaged over seeds.
+    Each map shows the run with the lowest seed. The returned text gives statistics of lambda, averaged over seeds.
 
     Raises:
         UserError: No run has a transfer matrix.

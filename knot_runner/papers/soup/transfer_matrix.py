@@ -96,7 +96,7 @@ def held_out_rows(config: TransferMatrixSettings, federation: Federation, client
     """Return row numbers of the client's held-out examples: for learning lambda, and for early stopping.
 
     Without ``early_stop``, all held-out examples are used for learning. With ``early_stop``, they are split at random
-    into two halves, seeded by (seed, client). For an odd number, the half for learning has one more example.
+    into two halves, seeded by (seed, client). If the halves are unequal, the half for learning is larger.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:

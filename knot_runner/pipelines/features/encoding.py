@@ -38,8 +38,8 @@ class Described(Protocol):
     """Settings that determine how examples become points.
 
     Attributes:
-        encoder: The autoencoder for images. With None, pixels are used.
-        features: The features of texts.
+        encoder: Settings of the autoencoder for images. With None, pixels are used.
+        features: Settings of the features of texts.
     """
 
     encoder: EncoderSettings | None
@@ -51,7 +51,7 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Return the images or the labeled texts of the task. The ``notes`` of returned texts describe the features.
+    """Return the images or the labeled texts of the task. For texts, ``notes`` of the result describe the features.
 
     Raises:
         UserError: The examples cannot be read.

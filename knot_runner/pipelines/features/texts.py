@@ -37,7 +37,7 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts. A point is (features - ``center``) / ``scale``, a vector of shape [d].
 
-    ``scale`` is one number. With this scale, the d entries have a mean variance of 1 on the texts used for fitting.
+    ``scale`` is chosen such that the variances of the d entries average to 1 on the texts used for fitting.
     """
 
     features: Features
@@ -90,7 +90,7 @@ def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
-    """Return a list with one note, on the text features and the texts used for fitting; [] if ``spec`` is None."""
+    """Return a list with one note about the features and the texts used for fitting; [] if ``spec`` is None."""
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)

@@ -41,8 +41,8 @@ def stages_of(settings: Settings) -> dict[Role, StageSettings]:
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
     """Return the examples of ``split`` that the run uses, in the order of the split.
 
-    The stage's setting ``max_examples`` limits the split ``train``. The run's seed determines the selected examples. A
-    smaller limit selects a subset of the examples that a larger limit selects.
+    The split ``train`` is limited to ``max_examples`` of the stage that trains on ``dataset``. The run's seed
+    determines the selected examples. A smaller limit selects a subset of the examples that a larger limit selects.
     """
     examples = dataset.splits[split]
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None

@@ -169,10 +169,10 @@ class TextStore:
         return self._put({"texts": examples.digest}, lambda: examples, max_length)
 
     def put_random(self, bias: BiasSettings) -> Ref:
-        """Encode and store ``bias.texts`` random texts of ``bias.tokens`` word pieces each; return the reference.
+        """Encode and store random texts; return the reference.
 
-        The pieces are drawn uniformly, with replacement, from the whole vocabulary, and joined by spaces (KNOT App.
-        D.1).
+        There are ``bias.texts`` texts, each of ``bias.tokens`` word pieces. The pieces are drawn uniformly, with
+        replacement, from the whole vocabulary, and joined by spaces (KNOT App. D.1).
         """
         seed = self.context.settings.seed
 

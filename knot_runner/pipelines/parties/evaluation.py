@@ -48,7 +48,7 @@ def evaluate(
 
     - ``teachers``: each teacher on its own test set
     - ``baselines``: each teacher on the global model's test set. The entry ``ensemble`` is for the mean of the
-      teachers' probabilities. If ``method.view`` is set, clients' teachers see the original images, not the view.
+      teachers' probabilities. If ``method.view`` is set, teachers of clients see the original images, not the view.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -147,7 +147,7 @@ def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executo
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """Store a random subset of ``examples``, with at most ``per_label`` per label; return its reference."""
+    """Store a random subset with at most ``per_label`` examples per label; return the reference to the subset."""
     ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
 
     def drawn() -> tuple[Tensors, Facts]:

@@ -26,9 +26,9 @@ class ClientMatrix:
     """K x K matrices of results. Entry (k, j) is the result of client k's model on client j's test examples.
 
     Attributes:
-        examples: The number of client j's test examples that model k is evaluated on, int32 [K, K].
+        examples: The number of test examples, int32 [K, K].
         correct: The number of correct predictions, int32 [K, K].
-        loss: The summed loss in nats, float64 [K, K].
+        loss: The sum of the losses of all test examples, in nats, float64 [K, K].
         global_correct: For each client, the number of its test examples that the global model predicts correctly, shape
             [K]. None if the method has no global model.
     """
@@ -74,7 +74,7 @@ def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int
 
 
 def deployed_matrix(run: FederatedContext, state: FederatedState) -> ClientMatrix:
-    """Evaluate the model that each client deploys in ``state`` on the test examples of every client."""
+    """Evaluate each client's model on the test examples of every client. ``state`` determines the models."""
     everyone = run.federation.everyone
     tests = TestRows.of(run.federation.rows("test"))
     labels = run.setup.test.labels[tests.rows]

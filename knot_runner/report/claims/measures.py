@@ -121,7 +121,7 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """Return the stored value of a claim's measure for one run. For example, an accuracy is a fraction.
+    """Return a claim's measure for one run, in stored units: an accuracy is a fraction, not a percentage.
 
     Args:
         claim: The claim.

@@ -47,7 +47,7 @@ class Want:
     Attributes:
         side: Whether the model after or before distillation is measured.
         measure: The name of the metric.
-        on: The data set whose predictions are used; ALL stands for all data sets.
+        on: The data set on which the measure is computed. ALL stands for all data sets.
         over: How the accuracy is averaged over clients; None if the metric is not averaged over clients.
     """
 
@@ -63,7 +63,7 @@ class Effect:
     """An effect for one seed: a weighted sum of the measures of runs.
 
     Attributes:
-        cell: Numbers that stand for the effect's combination of settings, without the seed.
+        cell: Numbers that identify the settings of the effect. The seed is not included.
         parts: The summands.
         value: The value of the effect, or None.
         why: The reason for a missing value.
@@ -89,7 +89,7 @@ class Effect:
 
     @property
     def one_sided(self) -> bool:
-        """Return whether some runs of the effect diverged and others are done."""
+        """Return whether at least one run of the effect diverged and at least one run is done."""
         return {"diverged", "done"} <= {run.status for run in self.runs}
 
 
@@ -97,8 +97,8 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
 
     Raises:
-        UserError: Several runs with equal seeds match the claim's ``of`` or ``against``, or a value of the setting
-            ``trend`` is not a positive number.
+        UserError: Several runs with equal seeds match the claim's ``of`` or ``against``, or the setting that
+            ``trend`` names is not a positive number.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -123,7 +123,7 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return a text on the first effect whose runs hold out different fractions of the training examples.
 
-    The text is "" if there is no such effect. Fractions that the claim itself varies are ignored.
+    The text is "" if there is no such effect. A difference in a fraction that the claim varies is ignored.
     """
     for effect in effects:
         if line := unlike_shares([run.config for run in effect.runs], claim.touched):

@@ -28,8 +28,8 @@ class Claim:
     """A claim in a paper, and the comparison of runs that decides the claim.
 
     The attributes ``of`` and ``against`` select two groups of runs. The effect is the measure of the first group minus
-    the measure of the second group. If :attr:`logs` is true, the effect is the second measure divided by the first.
-    Without ``against`` and ``trend``, the effect is the measure of the first group.
+    the measure of the second group. If :attr:`logs` is true, the effect is the second group's measure divided by the
+    first group's measure. Without ``against`` and ``trend``, the effect is the measure of the first group.
 
     Attributes:
         text: The claim in words.
@@ -51,7 +51,7 @@ class Claim:
             measure is not averaged over clients.
         trend: A numeric setting. The effect is the change of the measure per doubling of this setting.
         by: The size that the effect must exceed, in the unit of the measure.
-        paper: The effect in the paper, in the unit of displayed effects.
+        paper: The effect in the paper, in the unit in which effects are displayed.
     """
 
     text: str

@@ -118,8 +118,8 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 def threshold(claim: Claim) -> tuple[float, int]:
     """Return the threshold of a claim's effect, and the side on which the effect must be.
 
-    The side is 1 for above and -1 for below. The threshold has the unit of stored values, such as a fraction for
-    accuracy. If the effect is a ratio, the threshold is the logarithm of a ratio.
+    The side is 1 for above and -1 for below. The threshold is in the unit of stored values; for accuracy, it is a
+    fraction. If the effect is a ratio, the threshold is the logarithm of a ratio.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):

@@ -49,11 +49,11 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     """Return four texts on a verdict: the effect, its interval, the paper's effect, and the number of additional seeds.
 
     - The effect has the form ``+2.18 points``. A missing effect is "-".
-    - The interval has the form ``[+1.96, +2.40]``. With two seeds, the text is a note if the interval includes
+    - The interval has the form ``[+1.96, +2.40]``. For two seeds, a note replaces an interval that includes
       a difference of 0 or a ratio of 1.
     - The approximate number of additional seeds has the form ``4`` or ``more than 100``.
 
-    If another value is missing, its text is "".
+    If the interval, the paper's effect or the number of seeds is missing, its text is "".
     """
     texts = []
     for value in (verdict.effect, verdict.low, verdict.high, verdict.paper):

@@ -58,7 +58,7 @@ def compare_runs(
         measures: The measures in the table. () selects common measures, see :func:`measures_of`.
         best: The measure by which the best runs of each group are selected: ``KEY``, ``min:KEY`` or ``max:KEY``.
             "" selects all runs.
-        over: The settings whose best values ``best`` selects.
+        over: The searched settings. ``best`` selects their best values.
         sort: The column by which the rows are sorted, or "".
 
     Raises:

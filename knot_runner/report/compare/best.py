@@ -67,7 +67,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 
     Args:
         runs: The runs to compare.
-        by: The settings that define the rows. None selects the settings that distinguish the runs, without the searched
+        by: The settings that define the rows. None selects the settings that distinguish the runs, except the searched
             settings.
         over: The searched settings. If they contain ``method.name``, the settings of the methods are searched, too. ()
             selects the settings that distinguish the runs of a row.
@@ -115,8 +115,9 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best candidate in each row of the table.
 
-    A candidate is a combination of values of the searched settings. All candidates of a row are compared at the set of
-    seeds that is most common among them. A candidate is eligible if it has the measure at all these seeds.
+    A candidate is a combination of values of the searched settings. Each candidate has a set of seeds. The candidates
+    of a row are compared at the most frequent of these sets. A candidate is eligible if it has the measure at all seeds
+    of this set.
 
     Args:
         runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched

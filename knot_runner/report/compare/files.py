@@ -59,7 +59,7 @@ def form_of(path: Path) -> str:
     """Return the file ending of ``path``. It is one of :data:`FORMS`.
 
     Raises:
-        UserError: ``path`` has another ending.
+        UserError: The ending is unknown.
     """
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:

@@ -175,18 +175,18 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def varying(settings: pd.DataFrame) -> list[str]:
     """Return the keys of the settings in which the runs differ, in the order that :data:`GROUP_NAMES` describes.
 
-    Settings that some of the runs lack are included.
+    A setting that only some of the runs have is included.
     """
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """Return a small part of ``keys`` that distinguishes the runs as well as all ``keys`` together.
+    """Return a few of ``keys`` that distinguish the same runs as all ``keys`` together.
 
     Args:
         settings: A frame of settings.
         keys: The keys to choose from. Earlier keys are preferred.
-        kept: Keys that are not dropped if later keys distinguish the same runs.
+        kept: Keys that are not removed even if later keys make them redundant.
     """
     settings = settings.reindex(columns=list(keys))
 

@@ -32,7 +32,7 @@ MARKERS = "os^Dv<>P"
 
 
 class SeriesLook(NamedTuple):
-    """Color, line and marker of a series."""
+    """Color, line style and marker of a series."""
 
     color: Any
     line: str

@@ -64,7 +64,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """Return the argument of the innermost :func:`figure_output`, or :data:`ON_SCREEN` outside such contexts."""
+    """Return the output of the innermost :func:`figure_output` context; :data:`ON_SCREEN` if there is no context."""
     return _OUTPUT.get()
 
 
@@ -105,7 +105,7 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
         figure: The figure.
         title: The title above the panels, left out in print.
         notes: The lines below the panels, left out in print.
-        path: The path of the files. Each format replaces the suffix.
+        path: The path of the files. The suffix of each file is replaced by its format.
     """
     output = current_output()
     if not output.width:

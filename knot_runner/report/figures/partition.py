@@ -33,7 +33,7 @@ def draw_partition(
         counts: Counts of training examples, shape [clients, classes].
         names: Names of the clients.
         classes: Names of the classes.
-        path: Path of the figure. The CSV file has the same name with another suffix.
+        path: Path of the figure. The CSV file has the same name with the suffix ``.csv``.
         title: Title of the figure.
         notes: Lines below the figure.
 
@@ -83,8 +83,8 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     from matplotlib.colors import PowerNorm
 
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    scale = PowerNorm(0.5, 0, shares.max())  # square root, so that shares of 1% and 50% are both visible
-    image = axes.imshow(shares, cmap="Blues", norm=scale, aspect="auto")
+    # The color is the square root, so that shares of 1% and 50% are both visible.
+    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, shares.max()), aspect="auto")
     bar = axes.figure.colorbar(image, ax=axes, location="right", pad=0.01, fraction=0.04, aspect=30)
     bar.outline.set_visible(False)
     axes.spines[:].set_visible(False)

@@ -90,8 +90,9 @@ class PlotRequest:
             settings that distinguish the runs.
         row, col: A setting, or "". Each value of the setting has its own panel. The panels are below each other for
             ``row``, and next to each other for ``col``.
-        mark: The kind of plot. None selects a curve if ``x`` is in PROGRESS, bars if ``x`` is a setting, and points
-            if ``x`` is a measure. For ``clients`` and ``confusion``, None selects boxes and a heat map.
+        mark: The kind of plot. None selects boxes if ``y`` is ``clients``, and a heat map if ``y`` is ``confusion``.
+            For other ``y``, None selects a curve if ``x`` is in PROGRESS, bars if ``x`` is a setting, and points if
+            ``x`` is a measure.
         smooth: The window of the running mean over rounds, as a number of rounds. A number below 1 is a fraction of all
             rounds.
     """

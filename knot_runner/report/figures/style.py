@@ -85,8 +85,8 @@ def figure_of(
     """Turn a function that draws finished runs into a figure function, which reads jobs and writes files.
 
     The figure function has the arguments ``(jobs, path, notes=(), command="")``. It writes the files of the figure, and
-    returns the drawn numbers as lines of text. Notes in the figure mention missing runs and limits of comparisons.
-    This decorator can be used with or without arguments.
+    returns the drawn numbers as lines of text. Notes in the figure mention missing runs and state what limits
+    comparisons. This decorator can be used with or without arguments.
 
     Args:
         function: Function that draws finished runs and returns a :class:`Drawing`.
@@ -207,7 +207,7 @@ def nth_color(i: int) -> str:
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a class name as shown in a figure, with ``gap`` for underscores: "no emotion" for ``no_emotion``."""
+    """Return a class name as shown in a figure. ``gap`` replaces underscores: "no emotion" for ``no_emotion``."""
     return plain(name).replace("_", gap)
 
 

@@ -128,7 +128,7 @@ class Page:
 
     @property
     def mixed(self) -> list[str]:
-        """Return the keys of ``versions`` in which the runs differ."""
+        """Return the keys of ``versions`` whose values differ between runs."""
         return [key for key, values in self.versions.items() if len(set(values)) > 1]
 
 
@@ -142,8 +142,8 @@ def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished
         unfinished: A dict from run id to state, for runs without a result.
 
     Raises:
-        UserError: No run is finished, the runs do not fit the table (see :func:`preset_table`), or the file cannot be
-            written.
+        UserError: No run is done or diverged, the runs do not fit the table (see :func:`preset_table`), or the file
+            cannot be written.
     """
     page = build_page(request, jobs, unfinished)
     write_atomic(path, render_page(page, path.parent))
@@ -203,7 +203,7 @@ def describe_figure(name: str, figure: Callable[..., list[str]]) -> str:
 
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
-    """Return the distinct values of each setting in ``configs``, as a dict by dotted key.
+    """Return a dict from the dotted key of each setting to the setting's distinct values in ``configs``.
 
     The values are texts, in order of first occurrence. Settings that affect no number in a result are left out.
     """

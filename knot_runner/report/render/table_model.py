@@ -51,7 +51,7 @@ class ColumnGroup:
         signed: Whether positive numbers have a plus sign.
         paper_digits: The maximum number of decimals of the paper's numbers.
         heads: A separate heading for each column, instead of its name.
-        of_global: The names of the columns for data sets of the global model.
+        of_global: The names of the columns whose data set belongs to the global model.
         variant: The variant of the metric (see :func:`run_rows.variant`), if there is a group for each variant.
     """
 
@@ -71,8 +71,8 @@ class ColumnGroup:
     def heading(self, column: int) -> str:
         """Return the heading of a column. ``column`` is the index of the column.
 
-        The heading is from ``head`` or ``heads`` if either is set. Otherwise, a single column ALL has the title of the
-        metric, and all other columns have their names.
+        The heading is from ``head`` or ``heads`` if either is set. Otherwise, the heading is the name of the column.
+        If ALL is the only column, the title of the metric replaces this name.
         """
         if self.head or self.heads:
             return self.head or self.heads[column]
@@ -121,7 +121,7 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table, which consists of one or more grids.
+    """A table, which consists of one or more grids. A comparison has a single grid without a title.
 
     Attributes:
         heads: The headings of the columns that identify a row.
@@ -129,7 +129,7 @@ class ResultTable:
         lines: The footnotes.
         keys: In a comparison, the names of the columns in ``heads``: dotted keys of settings, then names of counts.
         right: In a comparison, a flag for each column in ``heads`` that states whether the column is aligned right.
-        reading: In a comparison, the explanation of a cell. A comparison has a single grid without a title.
+        reading: In a comparison, the explanation of a cell.
     """
 
     title: str
@@ -144,7 +144,7 @@ class ResultTable:
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns of each grid. A table without groups has one grid without groups."""
+        """Return one list of column groups per grid. For a table without groups, return one empty list."""
         return list(by_key((group.block, group) for group in self.groups).values()) or [[]]
 
     def block_title(self, groups: Sequence[ColumnGroup]) -> str:

@@ -110,7 +110,7 @@ def _cell_text(cell: str | Text) -> Text:
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """A table for printing with rich. The layout adapts to the width of the terminal.
+    """A table that the package rich can print. The layout adapts to the width of the terminal.
 
     In a narrow terminal, an interval is printed below its mean instead of next to it.
     """

@@ -49,7 +49,7 @@ def escape_csv(text: str) -> str:
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Return the settings in a label such as ``method.mu=0.1, training.lr=0.01`` as a dict.
+    """Return a dict of the settings in a label, such as ``method.mu=0.1, training.lr=0.01``.
 
     A group of settings is split: ``a.b={kind:soup,lr:0.01}`` becomes the settings ``a.b.kind`` and ``a.b.lr``.
     """
@@ -69,8 +69,8 @@ def label_settings(label: str) -> dict[str, str]:
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
     """Return a dict from each label to the text to display.
 
-    The text differs from the label only for a label with a group of settings, such as ``a.b={kind:soup,lr:0.01}``.
-    Each setting of the group is listed separately, and settings that all ``labels`` share are omitted.
+    The text equals the label unless the label has a group of settings, such as ``a.b={kind:soup,lr:0.01}``. Then the
+    text lists each setting of the group separately, and omits settings that all ``labels`` share.
     """
     by_label = {}
     for label in labels:
@@ -113,7 +113,7 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return three texts of a table cell: the mean, the interval, and the paper's number.
 
-    - Without a mean, the first text is ``div.`` if at least one run diverged; otherwise, it is ``-``.
+    - If there is no mean, the first text is ``div.`` (at least one run diverged) or ``-``.
     - The second text is an interval such as ``±0.010``. Without an interval, it is the standard deviation.
     - The third text is the paper's number in parentheses, with the paper's standard deviation.
 

@@ -95,7 +95,7 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Return how many seeds the 95% interval needs to exclude 0; None if it needs more than :data:`MAX_SEEDS`.
+    """Return the smallest number of seeds for which the 95% interval excludes 0; None if above :data:`MAX_SEEDS`.
 
     The mean and variance over more seeds are assumed to equal those of the first ``n`` seeds.
 

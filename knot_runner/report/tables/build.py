@@ -69,12 +69,12 @@ def printed_table(name: str, spec: Config) -> PrintedTable | None:
     """Return the paper's table that ``spec`` selects for comparison; None if ``spec`` selects no table.
 
     Args:
-        name: The name of the kind of our table in :data:`TABLE_KINDS`.
+        name: The kind of our table, a key of :data:`TABLE_KINDS`.
         spec: The preset's section ``report:``.
 
     Raises:
-        UserError: A metric or the paper's table is unknown, the paper's table has the wrong kind, or ``spec`` does not
-            select a required table.
+        UserError: A metric or the paper's table is unknown, the paper's table has the wrong kind, or our table requires
+            a paper's table but ``spec`` selects none.
     """
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)

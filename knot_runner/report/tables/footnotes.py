@@ -28,7 +28,7 @@ _MAX_NAMED = 4
 def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
     """Yield footnotes on missing runs and on damaged results.
 
-    One footnote lists all table rows that lack the same seeds for the same reasons.
+    Table rows that lack the same seeds for the same reasons share one footnote.
 
     Args:
         rows: A frame with one row per run, as returned by :func:`run_rows`.
@@ -48,9 +48,9 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
 
 
 def not_counted(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a line for each result that exists but is not used (see :data:`UNUSED`), such as a damaged result.
+    """Yield lines on results that exist but are not used (see :data:`UNUSED`), such as damaged results.
 
-    If there are many such results, the last line states the number of omitted results.
+    The first few results have one line each. If there are further results, the last line states their number.
     """
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     for problem in problems[:_MAX_NAMED]:
@@ -61,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield footnotes on sources and amounts of training data that limit the comparison of results."""
+    """Yield footnotes if the sources of data or the amounts of training data limit comparisons of the results."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
@@ -98,16 +98,16 @@ def one_class(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Return whether all finished ``runs`` use real data. Only such runs are comparable with the papers."""
+    """Return whether all finished ``runs`` use real data. Results on other data are not comparable with the papers."""
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield a footnote if the runs have different data sets, and a footnote if the paper has more data sets.
+    """Yield a footnote if runs have different data sets, and a footnote if the paper has data sets that no run has.
 
-    In both cases, numbers in the column ALL are not comparable.
+    Values in the column ALL are then not comparable between runs or, in the second case, with the paper.
 
     Args:
         columns: The columns of the table: names of data sets, and ALL.
@@ -127,7 +127,7 @@ def missing_columns(
 
 
 def cited(table: PrintedTable | None) -> Iterator[str]:
-    """Yield the source of the paper's table and the table's notes as footnotes. If ``table`` is None, yield nothing."""
+    """Yield the source of the paper's table, then the notes of this table. If ``table`` is None, yield nothing."""
     if table is not None:
         number = f", Table {table.table}" if table.table is not None else ""
         yield f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}."
@@ -135,9 +135,9 @@ def cited(table: PrintedTable | None) -> Iterator[str]:
 
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a list with one footnote if the data of a case are not comparable with the paper's data; otherwise, [].
+    """Return a list with one footnote if our data for ``case`` are not comparable with the paper's data; otherwise, [].
 
-    The data are not comparable if the number of classes differs, or if a run has less than half of the paper's training
+    The data are not comparable if the numbers of classes differ, or if a run has less than half of the paper's training
     images.
     """
     if not table or case not in table.cases:

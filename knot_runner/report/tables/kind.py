@@ -26,7 +26,7 @@ def aggregate(
     """Return a table cell with the mean over seeds, and with the paper's number for comparison.
 
     Args:
-        ours: The values of the runs in the cell, one value per run; None for a run without a value.
+        ours: One value per run in the cell; None for a run without a value.
         members: The rows of :func:`run_rows` for the runs in the cell.
         paper: The paper's number, or None.
         comparable: Whether our mean and the paper's number are comparable. If so, the cell also has the gap: our mean
@@ -68,7 +68,7 @@ class TableKind:
         make: A function that returns the rows, the headings of the row names, the groups of columns, and the footnotes.
         metrics: A function that returns the names that ``report.metrics`` may contain; None accepts every name.
         usual: The default metrics.
-        printed: The kind of a paper's table that can be shown for comparison; "" if no paper's table can be shown.
+        printed: The kind that a paper's table must have for comparison; "" if no paper's table can be compared.
         needs: The name of the paper's table that this kind of table requires; "" if no paper's table is required.
         options: Additional keys that ``report:`` may have for this kind of table.
         layout: The layout in a terminal.

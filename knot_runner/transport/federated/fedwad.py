@@ -46,7 +46,7 @@ class Client:
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """Return a message with the measure interpolated from ``xi`` towards the samples.
 
-        If t is random, the server does not receive t. If ``trace`` is true, the message also contains two distances:
+        A random position t on the geodesic is not sent. If ``trace`` is true, the message also contains two distances:
         from the samples to ``xi``, and from the samples to the interpolated measure. ``iteration`` seeds the random
         draws.
         """
@@ -77,7 +77,7 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class FederatedDistance:
-    """The server's value of the distance W(mu, nu), and intermediate values of all K iterations."""
+    """The server's value of the distance W(mu, nu), and intermediate results of all K iterations."""
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
@@ -107,7 +107,7 @@ def federated_distance(
         nu: The second client.
         options: Settings of FedWaD.
         dimension: The number of features.
-        draws: Function that returns a random generator for the initial points and, if t is random, for the server's t.
+        draws: Function that returns random generators: for the initial points, and for the server's t if it is random.
         trace: Whether clients also send distances in every iteration, to show the convergence. These distances reveal
             more to the server than the algorithm needs.
     """
@@ -143,7 +143,7 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return the :func:`federated_distance` between two measures. Both clients are simulated in this process.
+    """Simulate two clients in this process, and return the :func:`federated_distance` between their measures.
 
     Raises:
         UserError: The measures have different numbers of features.

@@ -21,7 +21,7 @@ MAX_UNITS = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A discrete measure. ``points`` [n, d] are in float64. ``weights`` [n] are their positive masses, in any unit.
+    """A discrete measure: ``points`` [n, d] in float64, with positive masses ``weights`` [n] in any unit.
 
     Weights of an integer type are *counts*. If ``weights`` is None, every count is 1. Repeated interpolation between
     measures with counts loses no mass to rounding.
@@ -81,11 +81,11 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
-    """Return the masses of two measures in the same unit, float64 [n] and [m], and the sum of each measure's masses.
+    """Return the masses of two measures in the same unit, float64 [n] and [m], and the total mass of each measure.
 
-    The sum is the same for both measures. If both measures have counts, the masses are integers, and the sum is the
+    Both measures have the same total mass. If both have counts, the masses are integers, and the total mass is the
     least common multiple of the two sums of counts. Sums and differences of these integers are exact in float64. If a
-    measure has no counts, the masses sum to 1.
+    measure has no counts, the total mass is 1.
 
     Raises:
         UserError: The least common multiple exceeds 2^53.
@@ -130,9 +130,9 @@ def interpolate(
 ) -> tuple[Measure, float]:
     """Return the measure at ``t`` (from 0 to 1) on a geodesic from ``first`` to ``second``, and W_2(first, second).
 
-    Mode ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. For n and m points in
-    ``first`` and ``second``, the result has at most n + m - 1 points. If n = m and all masses are equal, the result has
-    n points. The published code drops plan entries below 1e-5 and therefore loses mass.
+    Mode ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. If ``first`` has n
+    points and ``second`` has m points, the result has at most n + m - 1 points. If n = m and all masses are equal, the
+    result has n points. The published code drops plan entries below 1e-5 and therefore loses mass.
 
     Mode ``approximate`` (eq. 10, barycentric projection): the result has the masses of ``first``. Each point of
     ``first`` moves towards the mean of those points of ``second`` that receive its mass. The result is the same as in

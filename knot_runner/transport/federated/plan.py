@@ -27,8 +27,8 @@ STOPPED = 3
 def squared_distances(x: ndarray, y: ndarray) -> ndarray:
     """Return the squared distances ``||x_i - y_j||^2``, shape [n, m], between points x [n, d] and points y [m, d].
 
-    With at most 16 features, the distances have full precision. With more features, the mean of y is first subtracted
-    from all points. The errors are then about 1e-15 times the largest squared norm.
+    For d <= 16, the distances have full precision. For larger d, the mean of y is first subtracted from all points, and
+    the errors are about 1e-15 times the largest squared norm.
 
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]]))
     array([[ 0.],

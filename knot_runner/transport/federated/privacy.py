@@ -46,8 +46,8 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the smallest standard deviation of Gaussian noise that is (epsilon, delta)-private at sensitivity 1.
 
-    The relative error is 1e-12. The classical formula ``sqrt(2 log(1.25 / delta)) / epsilon`` gives a larger value, and
-    is valid only for epsilon below 1.
+    The relative error of the result is 1e-12. The classical formula ``sqrt(2 log(1.25 / delta)) / epsilon`` gives a
+    larger value, and is valid only for epsilon below 1.
 
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
@@ -76,7 +76,7 @@ def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Genera
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: Generator) -> float:
     """Return a client's ``distance`` to a known measure, with added noise. A negative result becomes 0.
 
-    ``heaviest`` is the largest mass of a sample.
+    ``heaviest`` is the largest mass among the client's samples.
     """
     sensitivity = 2 * privacy.clip * math.sqrt(heaviest)
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))

@@ -60,7 +60,7 @@ def about_mean(table: ClassTable) -> ClassTable:
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
-    """Return the inner products of 1 + N mean vectors: one of the first points, and one of each of N sets.
+    """Return the inner products [1 + N, 1 + N] between the mean vectors of the first points and of N sets.
 
     A mean vector has two parts: the mean features and the mean label vector. Before the multiplication, the average of
     the N sets' mean vectors is subtracted from all mean vectors.
@@ -78,9 +78,9 @@ def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) 
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return, for each pair, the squared distances from the mean of its last measure to the means of its two sets.
+    """Return the squared distances [m, 2] from the mean of a pair's last measure to the means of the pair's two sets.
 
-    The last measure is the server's measure after K iterations. The result is float64 of shape [m, 2].
+    The last measure is the server's measure after K iterations. The distances are in float64.
 
     Args:
         pairs: The indices of the two sets of each pair, shape [m, 2].
@@ -118,7 +118,7 @@ class FirstIteration:
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) -> ndarray:
     """Return one row per sample, shape [n, d + k]: features minus ``center`` [d], and the class as a one-hot code.
 
-    The difference is computed in float64, before the cast to ``dtype``.
+    The subtraction is in float64, before the cast to ``dtype``.
     """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
@@ -164,10 +164,10 @@ class LabelProducts:
         self.gram[:-1, :-1] = stacked @ stacked.T
 
     def of_pairs(self, pairs: ndarray) -> ndarray:
-        """Return the inner products of the label vectors of each of m pairs, shape [m, B, B].
+        """For each of m pairs of sets, return the inner products of the pair's label vectors, shape [m, B, B].
 
-        B = S + 2 k: the S first points, then k classes of each of the two sets. k is the largest number of classes in a
-        set. If a set has fewer classes, the remaining entries are 0.
+        B = S + 2 k vectors belong to a pair: S of the first points, then k of the classes of each set. k is the largest
+        number of classes in a set. If a set has fewer classes, the remaining entries are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())
@@ -186,7 +186,7 @@ SCORES_AT_ONCE = 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """One task of a worker: m pairs of sets, and all data for the distances of these pairs except the samples.
+    """One task of a worker: to compute the distances of m pairs of sets. A tile does not hold the samples.
 
     Attributes:
         pairs: The indices of the two sets of each pair, shape [m, 2].

@@ -51,8 +51,8 @@ def computed_distances(
 ) -> Iterator[dict[SetPair, float]]:
     """Yield a dict for each finished tile (group of pairs). The dict maps pairs (i, j), i < j, to squared distances.
 
-    ``known`` holds distances that are already computed. They are not yielded. ``known`` and ``workers`` do not affect
-    the values, not even by rounding. Random values of t depend only on ``seed`` and the pair.
+    ``known`` holds distances that are already computed. These distances are not yielded. ``known`` and ``workers`` do
+    not affect the values, not even by rounding. Random values of t depend only on ``seed`` and the pair.
 
     Raises:
         UserError: The sets have different numbers of features, or values are too large for finite distances.

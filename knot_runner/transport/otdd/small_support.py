@@ -35,7 +35,7 @@ ROUNDING_UNITS = 64
 
 
 def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarray:
-    """Write the plan with the largest total score into ``plan`` [S, n]. Return the sources' optimal potentials [S].
+    """Write the plan with the largest total score into ``plan`` [S, n]. Return the optimal potentials [S] of the rows.
 
     The network simplex uses float64. All other calculations use the data type of ``scores``, float32 or float64.
 

@@ -65,8 +65,8 @@ class ClassTable:
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Return the statistics of all classes in ``samples``, computed in float64.
 
-    The covariance of a class with n samples is normalized by n - 1. If n = 1, the covariance is 0. For d
-    features, ``vec(B)`` has length d if ``part`` selects a diagonal, otherwise d^2.
+    The covariance of a class with n samples is normalized by n - 1. If n = 1, the covariance is 0. For d features,
+    vec(B_y) has length d if ``part`` selects a diagonal, otherwise d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]

@@ -32,7 +32,7 @@ SPARSE_FROM = 32
 class TileProblem:
     """Data for all iterations on a tile of m pairs of data sets.
 
-    The measures are not stored here. A measure has shape [S, d + B]: S points with d features and B coefficients each.
+    The measures are not stored here. In a measure [S, d + B], each point has d features and B coefficients.
 
     Attributes:
         tile: The pairs and their data.
@@ -65,7 +65,7 @@ class TileProblem:
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
     """Return the squared distances [m] of the m pairs in ``tile``, in float64.
 
-    The distance of a pair is the sum of two distances: from each of its sets to the pair's last measure.
+    The distance of a pair is the sum of two distances: from each set of the pair to the pair's last measure.
     """
     heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)

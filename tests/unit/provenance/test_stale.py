@@ -157,7 +157,7 @@ def test_staleness_line_counts_reasons() -> None:
     runs = [["code 1, now 2"], *(["code 1, now 2", f"data: {i % 6}.csv changed"] for i in range(1, 12))]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
-        "12 stale runs shown unchanged. Use --stale=rerun to rerun stale runs",
+        "12 stale runs shown unchanged. To rerun stale runs, start the runs with --stale=rerun",
         "  code 1, now 2 (12 runs)",
         "  data: 1.csv changed (2 runs)",
     ]

@@ -119,7 +119,7 @@ class OfflineSchedule:
 
 @dataclass
 class MutualSchedule:
-    """Students train together; each learns from the others' mean output (Zhang et al. 2018)."""
+    """Students train together, each on the other students' mean output (Zhang et al. 2018)."""
 
     kind: str
     #: number of students
@@ -222,8 +222,8 @@ def teacher_names(count: int) -> list[str]:
 def counted_teachers(method: Config) -> Config:
     """Return the settings of ``method=distill`` that can change the results of the run.
 
-    The setting ``teacher`` is left out, because ``teachers`` contains its value. A teacher
-    that is a finished run is reduced to its kind, its run id and the checksum of its weights.
+    The setting ``teacher`` is left out, because ``teachers`` contains its value. A teacher that is a finished run is
+    reduced to its kind, its run id and the checksum of its weights.
     """
     teachers = []
     for teacher in method["teachers"]:

@@ -77,7 +77,7 @@ class KdTermSettings:
 
 @dataclass
 class DkdTermSettings:
-    """Decoupled distillation of target and other classes (Zhao et al. 2022)."""
+    """Decoupled distillation of target and non-target classes (Zhao et al. 2022)."""
 
     #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
@@ -164,7 +164,7 @@ class CrdTermSettings(_OfTaps):
 
 @dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
-    """Order of distances in triples of examples, from the teachers' votes (You et al. 2017)."""
+    """Order of distances in example triples, voted by the teachers (You et al. 2017)."""
 
     #: margin between distances
     margin: Positive

@@ -93,7 +93,7 @@ class Dense:
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Return the logits for ``x`` [B, D], times ``scale``. Store every layer's input for :meth:`backward`."""
+        """Return ``scale`` times the logits for ``x`` [B, D]. Store every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
             x = affine(x, pair) if large else torch.addmm(bias, x, transposed)

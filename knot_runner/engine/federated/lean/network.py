@@ -62,8 +62,8 @@ class Sgd:
     gradient, mu is the factor of the proximal term, and w_start is the initial model. ``control`` is the control
     variate of SCAFFOLD. Momentum is computed as in torch.
 
-    A step has three parts. :meth:`prepare` applies everything except the gradient. The caller then adds the attribute
-    ``alpha`` times the gradient to the vector from :meth:`target`. :meth:`finish` completes the step.
+    A step has three parts. :meth:`prepare` applies everything except the gradient. The caller then adds
+    ``alpha * g`` to the vector from :meth:`target`; ``alpha`` is an attribute. :meth:`finish` completes the step.
 
     Phases that train different parameters ("all", "head" or "body") have separate velocities.
     """
@@ -244,8 +244,8 @@ class AutogradLoss:
 
     Attributes:
         scale: Factor by which the caller multiplies the head's output before it calls :meth:`gradient`.
-        by_features: The gradient, shape [B, H], of the most recent batch's loss with respect to the features, for fixed
-            logits. None if the loss function does not read features.
+        by_features: The gradient of the most recent loss with respect to the features, for fixed logits, shape [B, H].
+            None if the loss function does not read features.
     """
 
     scale = 1.0

@@ -188,7 +188,7 @@ class Gram(Stem):
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Return batches. A batch is a triple for its images: rows of ``start``, rows of ``products``, and positions.
+        """Return batches. A batch of B images is a triple: B rows of ``start``, B rows of ``products``, B positions.
 
         ``crops`` must be None, because this stem does not support augmentation.
         """

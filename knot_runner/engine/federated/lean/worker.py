@@ -108,8 +108,8 @@ class Slots:
     def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
         """Return views of the three vectors of ``slot``: initial model, control variate and result.
 
-        Each vector is returned as a pair: its first P values and its next Q values. For a model, these are weights and
-        buffers. The control variate has only P values. ``network``: the index of the request's network.
+        Each vector is returned as a pair: its first P values and its next Q values. For a model, the pair is (weights,
+        buffers). For the control variate, ignore the second part. ``network``: the index of the request's network.
         """
         parameters, buffers = self.sizes[network]
         return [(vector[:parameters], vector[parameters : parameters + buffers]) for vector in self._all()[slot]]
@@ -161,7 +161,7 @@ def as_arrays(value: _Value) -> _Value:
 
 
 def as_tensors(value: _Value) -> _Value:
-    """Return the request or result ``value`` with tensors instead of numpy arrays. The memory is shared."""
+    """Return the request or result ``value`` with tensors that share the memory of its numpy arrays."""
     converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
     return converted
 

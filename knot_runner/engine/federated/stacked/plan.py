@@ -144,8 +144,8 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1 to 8, 10, 12, 14, 16, 20, ...).
 
-    A step with ``active`` clients is padded to this number of clients. Each padded number needs its own CUDA graph, so
-    rounding limits the number of graphs.
+    A step with ``active`` clients is padded to the returned number of clients. Rounding limits the number of
+    different CUDA graphs.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain

@@ -34,7 +34,7 @@ class Program:
     these tensors.
 
     ``shrinks``: whether a step leaves out clients that have no steps left (:func:`width`). If false, every step
-    includes all ``clients`` positions of the stack, also empty ones. The results of a client then do not depend on the
+    computes all ``clients`` positions of the stack, even empty positions. A client's results then do not depend on the
     other clients in the stack.
     """
 
@@ -131,7 +131,7 @@ class Program:
         return self.weights, self.buffers, self.total
 
     def run(self, phase: PhasePlan) -> None:
-        """Take all steps of a phase. Each step trains only the clients that have steps left."""
+        """Take all steps of a phase. A step changes only the clients that have steps left."""
         self.rows.fill_(PADDING)  # positions beyond the chunk hold padding
         moved = [(getattr(self, name), values.to(self.device)) for name, values in phase.inputs.items()]
         for step, active in enumerate(phase.active):

@@ -24,7 +24,7 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
     With ``mode=async``, the server does not wait for all clients of a round.
 
     The state gets the entry ``fleet/clock``, float64 [1]: the virtual seconds since the start. With ``mode=async``, the
-    state also gets the entries in :mod:`asynchronous`. The log gets these entries:
+    state also gets the entries that :mod:`asynchronous` lists. The log gets these entries:
 
     - ``clock``: the virtual time in seconds at the end of the round
     - ``dropped``: the number of clients that failed

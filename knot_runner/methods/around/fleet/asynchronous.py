@@ -104,7 +104,7 @@ class Asynchronous(Simulation):
         """Return the state after a server step, and the log entries of the fleet.
 
         The state includes the clock and the clients in training. For each of these clients, it also includes the
-        server's state when the client received its model.
+        state that the server had when the client received its model.
         """
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
@@ -190,7 +190,7 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def state_at_start(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Reset the entries of ``state`` that clients receive to the given model version; return the new state.
+    """Return ``state`` with the entries of model ``version`` instead of the current entries.
 
     ``state`` is the state before the server step of ``round``. The entries of earlier versions are read from
     ``fleet/sent/<version>/<name>``. Entries that clients do not receive stay unchanged.
@@ -202,7 +202,7 @@ def state_at_start(state: FederatedState, version: int, round: int) -> Federated
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return the entries ``fleet/sent/<version>/<name>``, which hold the server's state at a model version.
+    """Return the entries ``fleet/sent/<version>/<name>``, which hold the server's state at model ``version``.
 
     ``state`` is the state before the server step of ``round``.
     """

@@ -106,9 +106,9 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
-    """Sort ``requests``: every client's first request, then every client's second request, and so on.
+    """Sort ``requests`` into groups: every client's first request, then every client's second request, and so on.
 
-    Within each of these groups, requests are sorted by client number. A client sends the model of its first request.
+    Within each group, requests are sorted by client number. A client sends the model of its first request.
     """
     works = [work for _, work in sorted(by_client(requests).items())]
     turns = itertools.zip_longest(*works)
@@ -121,8 +121,8 @@ def work_times(
     """Return the virtual time that each client needs for its ``requests``, by client number.
 
     Each client receives ``down`` values and sends ``up`` values. The training time covers all models that the client
-    trains, and additional epochs of a request's program. ``WorkTime.epoch`` is this time divided by the number of
-    epochs of the model that the client sends.
+    trains, and additional epochs of a request's program. ``WorkTime.epoch`` is the training time divided by the
+    number of epochs of the model that the client sends.
     """
     compute = seconds_per_example(fleet, federation)
     sending = sending_seconds(fleet, federation, down, up)
@@ -167,7 +167,7 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return, for each client, after which fraction of its work in ``round`` it fails; None if it does not fail."""
+    """Return, for each client, the fraction of its work in ``round`` after which it fails; None if it does not fail."""
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64)
     shares: list[float | None] = [None] * len(after)

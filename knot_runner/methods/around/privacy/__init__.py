@@ -50,16 +50,15 @@ class UserPrivacy:
     """The mechanism of user-level privacy.
 
     Attributes:
-        clip_norm: The bound C on the norm of a first message; None if messages are not clipped.
+        clip_norm: The bound C on the norm of a first message (after local training); None if messages are not clipped.
         noise_multiplier: The noise multiplier z.
         sampling: How a round's clients are drawn. With ``poisson``, each client is drawn independently; with ``fixed``,
             a fixed number of clients is drawn.
         participants: The number of clients in a round; with ``poisson``, the mean number.
-        clients: The number K of all clients.
+        clients: The total number K of clients.
         scales: The scales s_p of parts of the first message, as pairs (name, scale).
         clip_logits: The factor B in the bound of a second message: B sqrt(n) for n rows.
-        messages: The number of messages that a client sends in a round. Each message has its own bound and its own
-            noise.
+        messages: The number of messages that a client sends in a round, each with its own bound and noise.
         exchanges: Whether clients send second messages.
         rounds: The number of rounds in which clients send messages. Local training after these rounds costs no
             privacy.
@@ -182,7 +181,7 @@ def privately(
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
-    """Return the message ``sent`` after clipping. ``phase``: 1 for first messages, 2 for second messages.
+    """Clip the message ``sent``; return the clipped message. ``phase``: 1 for first messages, 2 for second messages.
 
     Running statistics are removed first. In a second message, the mean of each row of logits is subtracted from the
     row. The entry ``norm`` in the ``facts`` of the returned message is the norm before clipping.

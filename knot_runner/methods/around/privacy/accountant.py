@@ -48,7 +48,7 @@ def accountant_name() -> str:
 
 
 def neighbors(privacy: UserPrivacy) -> str:
-    """Return how two neighboring data sets differ: ``add or remove`` one client, or ``replace`` one client's data."""
+    """Return ``add or remove`` if neighboring data sets differ by one client; ``replace`` if in one client's data."""
     if _without_replacement(privacy):
         return "replace"
     return "add or remove"
@@ -95,8 +95,7 @@ def noise_for(privacy: UserPrivacy, epsilon: float) -> float:
     The result is rounded up to a multiple of 1 / :data:`PARTS`. ``privacy.noise_multiplier`` is ignored.
 
     Raises:
-        UserError: ``epsilon`` is too small for any noise multiplier, or too large for the smallest multiplier of the
-            search.
+        UserError: No noise multiplier reaches ``epsilon``, or the result would be at most ``BRACKET[0]``.
     """
     most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]))(privacy.rounds)
     if most is not None and most <= epsilon:

@@ -102,7 +102,7 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class Synthesizer(Trainee):
-    """A synthesis of images. ``model`` is the frozen teacher in evaluation mode.
+    """Base class for synthesizing images. ``model`` is the frozen teacher in evaluation mode.
 
     Attributes:
         mean, std: The mean and standard deviation of the teacher's training images, each [C, 1, 1].
@@ -115,7 +115,7 @@ class Synthesizer(Trainee):
         self.mean, self.std = torch.tensor([request.mean, request.std], device=device)[:, :, None, None]
 
     def step(self, loss: Tensor, number: int, steps: int) -> float:
-        """Take one optimizer step on the scalar ``loss`` and return its value.
+        """Take one optimizer step on the scalar ``loss``, and return the value of ``loss``.
 
         ``number`` is the number of this step, counted from 1. ``steps`` is the total number of steps.
 
@@ -215,8 +215,8 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator, a network that maps noise [B, latent] to pixels [B, C, H, W].
 
     A linear layer creates ``width`` maps with a quarter of the image's height and width. Two blocks follow. Each block
-    consists of upsampling and a 3x3 convolution. The last convolution is also 3x3. Batch normalization always uses the
-    statistics of the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
+    consists of upsampling and a 3x3 convolution. A third 3x3 convolution creates the pixels. Batch normalization always
+    uses the statistics of the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
     """
     channels, rows, columns = shape
     half = math.ceil(rows / 2), math.ceil(columns / 2)

@@ -33,7 +33,7 @@ RecordsKind = Literal["top", "all", "spectral"]
 def released_records(
     read: TapReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
 ) -> Tensors:
-    """Return the records of the logits and of all hidden layers that ``read`` returns, float32.
+    """Return float32 records of the logits and of all hidden layers that ``read`` returns.
 
     A tap is a hidden layer or the logits. Let C be the number of classes, and D the number of values at a tap. The
     result has two tensors per tap. The first tensor is ``<tap>.mean`` [C, D]. The second tensor depends on ``kind``:
