@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 324_430,
-    "statement lines": 26_545,
+    "nodes": 324_450,
+    "statement lines": 26_540,
     "conditional expressions per 1,000 statement lines": 14.3,
     "comprehensions per 1,000 statement lines": 41.3,
     "comprehensions that hold another per 1,000 statement lines": 0.2,
