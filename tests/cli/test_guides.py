@@ -24,7 +24,7 @@ TEXTS = {guide: (ROOT / guide).read_text() for guide in GUIDES}
 PAGES = [guide for guide in GUIDES if guide.startswith("docs/") or guide == "README.md"]
 BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.M | re.S)
 #: First line of a block that a reader saves under this name.
-FILE = re.compile(r"^(?:# @package _global_\n)?# ([\w./-]+\.(?:py|yaml))\n")
+FILE = re.compile(r"^(?:# @package _global_\n# .*\n)?# ([\w./-]+\.(?:py|yaml))\n")
 #: A command with one of these is composed, but not run.
 PLACEHOLDER = re.compile(r"\b(FOLDER|DIR|FILE|RUN|BUNDLE|SHARED|QUEUE)\b")
 #: An override of an optional package -> its module.

@@ -158,7 +158,7 @@ class TextStore:
 
     @staticmethod
     def of(context: RunContext, task: PartyTask) -> TextStore:
-        """Return the store of texts for the tokenizer of the run's model."""
+        """Return the text store that uses the tokenizer of the run's model."""
         return TextStore(context, load_tokenizer(context, task))
 
     def put(self, examples: Examples, max_length: int | None = None) -> Ref:

@@ -220,7 +220,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
         raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
         raise UserError(
-            f"expected at most {most} lines, got {len(names)}. Select fewer runs, or give --by fewer keys", "plot"
+            f"expected at most {most} lines, got {len(names)}. Select fewer runs, or use fewer keys in --by", "plot"
         )
     across = min(len(cells), 3)
     height = HEIGHTS[len(cells) > 1]

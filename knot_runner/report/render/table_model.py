@@ -89,7 +89,7 @@ class TableRow:
 
     Attributes:
         keys: The values of the settings that identify the row, as typed on a command line. Missing settings are None.
-            In a comparison, counts of runs follow these values.
+            In a comparison, ``keys`` also contains counts of runs, after the values of the settings.
         heads: The ``keys`` as printed.
         cells: The cells of the row, by group of columns.
     """
