@@ -75,7 +75,10 @@ UNSEEN = 1e-290
 
 @dataclass
 class AscentRows:
-    """State of all problems in the batch. A problem is called a row. The last axis of every array has one entry per row."""
+    """State of all problems in the batch. A problem is called a row.
+
+    The last axis of every array has one entry per row.
+    """
 
     # Rows are the last axis, so that each operation runs along the batch.
     index: ndarray
