@@ -136,8 +136,8 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
     """Check that ``privacy`` clips every message of a client. An algorithm that refuses ``privacy`` also passes.
 
     The norm bound ``clip`` is so small that every message exceeds it. Every message must therefore be logged as
-    clipped. No noise is added, so the clipped messages limit the movement of the global model. This limit is not
-    checked with server distillation or server Adam.
+    clipped. No noise is added, so the clipped messages limit the movement of the global model. This limit is also
+    checked, except with server distillation or server Adam.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
@@ -177,7 +177,7 @@ def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
 
 
 def record_of(finished: FinishedRun) -> Record:
-    """Return the content of a run's files without values that may differ when the run is repeated, such as times."""
+    """Return the content of a run's files without values, such as times, that may differ when the run is repeated."""
     timed = ("seconds", "digest", "device")
     rows = [without(row, *timed) for row in finished.rounds]
     record = {"result": without(content_of(finished.result), *timed), "rows": rows}

@@ -24,7 +24,7 @@ LEFT_OUT_ABOVE = 4_000_000
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run in a bundle, with the packed files.
+    """A bundled run and its packed files.
 
     Attributes:
         folder: ``<task>/<method>/<run id>``.

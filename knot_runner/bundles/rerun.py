@@ -66,7 +66,7 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
         rounds: Number of rounds of the rerun; None for all rounds.
 
     Raises:
-        UserError: A setting is invalid, or is not allowed in a bundle. The message names its key.
+        UserError: A setting is invalid, or is not allowed in a bundle. The message names the key of the setting.
     """
     if config.get("plugins"):
         raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
@@ -108,10 +108,10 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the code has changed and the settings and the result have different run ids; otherwise "".
+    """Return a message if the settings have a new run id because the code has changed; otherwise "".
 
     Raises:
-        UserError: The seeds differ, or the run ids differ although the code version has not changed.
+        UserError: The settings have another seed than the result, or another run id although the code has not changed.
     """
     actual = run_id(run.config)
     seed = run.config.get("seed")

@@ -45,8 +45,8 @@ def run_jobs(options: argparse.Namespace) -> int:
 
     Args:
         options: Options of the command line. If ``options.cfg`` is set, the composed config is printed and nothing is
-            run. ``options.stale`` is "keep", "rerun" or "". It applies to finished runs whose code or data have
-            changed. With "", runs with changed code are kept.
+            run. ``options.stale`` is "keep", "rerun" or "". Finished runs whose code or data have changed are rerun
+            only with "rerun".
 
     Raises:
         UserError: A setting is wrong, or data have changed and ``options.stale`` is empty.

@@ -20,7 +20,7 @@ class Verb:
     """A verb of the command line, as in ``knot-runner VERB``.
 
     Attributes:
-        module: Module with the function ``<verb>_command``. Its name is absolute, or relative to the package
+        module: Name of the module that defines ``<verb>_command``. The name is absolute, or relative to the package
             ``knot_runner.cli.verbs``.
         summary: One-line description of the verb in ``knot-runner --help``.
         usage: The verb and its arguments.

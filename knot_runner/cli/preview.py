@@ -73,7 +73,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     """Prepare ``jobs`` without training, and return the preview.
 
-    For each task and partition, the preview counts the examples of the first seed only.
+    For each task and partition, examples are counted only with the first seed.
 
     Args:
         jobs: The jobs.
@@ -107,7 +107,7 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
 
 def cached(load: Callable[[Any, Path | None], Task]) -> Callable[[Any, Path | None], Task]:
-    """Return a function like ``load`` that keeps the most recently used tasks in a cache.
+    """Return a wrapper of ``load`` that caches the most recently used tasks.
 
     Callers must not modify the returned tasks.
     """

@@ -67,7 +67,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Plot how many training examples each party has of each class. Write plot and CSV file to ``<out>/figures``."""
+    """Plot the number of training examples per party and class. Write the plot and a CSV file to ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
@@ -93,7 +93,7 @@ def show_partition(job: ComposedJob) -> None:
 
 
 def print_figure(path: Path, numbers: Iterable[str]) -> None:
-    """Print the plotted numbers, and the path of a figure in each format.
+    """Print the plotted numbers of a figure, and the path of its file in each format.
 
     Args:
         path: Path of the figure. The suffix is replaced by the suffix of each format.

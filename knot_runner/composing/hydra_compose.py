@@ -41,7 +41,7 @@ def composing(folder: Path) -> AbstractContextManager[None]:
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose YAML files and ``overrides`` into a config. Its part ``hydra`` has Hydra's own settings.
+    """Compose YAML files and ``overrides`` into a config. The part ``hydra`` of the config has Hydra's own settings.
 
     The environment variable ``KNOT_HARDWARE`` selects the hardware if it is set and ``overrides`` select no hardware.
 

@@ -222,7 +222,7 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     """Set the values of ``overrides`` in ``config``, which is changed in place and returned.
 
     A key that does not exist is added, as by ``++KEY=VALUE`` in Hydra. Overrides that select a part of the method, such
-    as ``method.loss=sinkhorn``, are applied before all others.
+    as ``method.loss=sinkhorn``, are applied before all other overrides.
 
     Raises:
         OmegaConfBaseException: A key is below a value that is not a mapping.

@@ -53,7 +53,7 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
       ``run:ID`` or ``run:FOLDER``.
     - The name of a loss, schedule, synthesis or personalization is replaced by the values in the file of this name. An
       example is ``method.personalization=soup``.
-    - Missing values of a loss, loss term, schedule, synthesis or personalization come from the file of its name.
+    - Missing values of a loss, loss term, schedule, synthesis or personalization come from its file in ``conf/base``.
     - On a text task, a method with clients gets the partition ``natural`` if no partition is selected.
 
     Args:

@@ -112,7 +112,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those that a later override of the same key replaces.
+    """Return ``overrides`` with only the last override of each key.
 
     All additions ``+KEY``, deletions ``~KEY``, and overrides whose value is a mapping are kept.
     """

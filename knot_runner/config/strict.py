@@ -332,7 +332,7 @@ def require(holds: bool, key: str, text: str) -> None:
 
 
 def digest(value: object, length: int = 16) -> str:
-    """Return the first ``length`` hex digits of the SHA-256 digest of ``value`` as JSON text with sorted keys."""
+    """Convert ``value`` to JSON text with sorted keys. Return the first ``length`` hex digits of the text's SHA-256."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 

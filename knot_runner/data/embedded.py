@@ -64,7 +64,7 @@ def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the number of rows of each label, in the proportions ``shares``. The total is ``size``.
+    """Return the number of rows of each label. The ``size`` rows are divided in the proportions ``shares``.
 
     Numbers are rounded by the method of largest remainders.
     """

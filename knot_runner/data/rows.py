@@ -197,9 +197,9 @@ def raw_label(value: object) -> str:
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Return the text of each row, followed by earlier texts of the same dialogue.
+    """Return the text of each row, with earlier texts of the same dialogue appended.
 
-    At most ``previous`` earlier texts follow, newest first and separated by [SEP]. A row without a dialogue id has no
+    At most ``previous`` texts are appended, newest first and separated by [SEP]. A row without a dialogue id has no
     context.
     """
     texts = []

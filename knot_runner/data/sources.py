@@ -82,7 +82,7 @@ class DataSet:
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
         """Return "present", "partly" or "absent" if all, some or none of the data set's files exist below ``root``.
 
-        The files of any one list in ``instead`` can replace all ``files``.
+        Each list in ``instead`` names files that can be used instead of ``files``.
         """
         if root is None:
             return "absent"

@@ -54,7 +54,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 def can_stratify(labels: np.ndarray, share: float) -> bool:
     """Return whether a split by the fraction ``share`` can be stratified by ``labels``.
 
-    Each part must have at least as many rows as there are labels that occur at least twice.
+    If L labels occur at least twice, each part must have at least L rows.
     """
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))

@@ -184,7 +184,7 @@ def key_of(request: StageRequest) -> StageKey:
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
-    """Return a dict from key to request with all ``requests`` that have no result in ``store``, in order."""
+    """Return the ``requests`` that have no result in ``store``, in order, as a dict from key to request."""
     missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)

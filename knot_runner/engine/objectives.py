@@ -37,7 +37,7 @@ class ObjectiveInputs:
         labels: The labels of the n examples, shape [n]; -1 for an example without a label.
         tensors: Further tensors of the request by name, each of shape [n, ...], such as a teacher's logits.
         start_logits: A function that returns the logits of the examples under the initial weights, shape [n, C].
-        head: The last layer of the model in training, as a function from features [B, H] to logits [B, C]. None if the
+        head: The last layer of the trained model, as a function from features [B, H] to logits [B, C]. None if the
             objective does not set ``reads_head``.
         features: A function that returns the features of the examples under a given model, shape [n, H]. The argument
             is the model's name: a key of the request's ``models``, or "start" for the initial model. If the loss uses
@@ -62,7 +62,7 @@ class CrossEntropy:
         temperature: The temperature T_i of every sample, unless ``hard_temperature`` is set.
         hard_temperature: If set, T_i is linear in the hardness of sample i (:func:`sample_temperatures`):
             ``temperature`` at hardness 0, and ``hard_temperature`` at hardness 1.
-        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i``, as a control experiment. Samples then differ
+        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead. In this control experiment, samples differ
             in learning rate, not in temperature. Without ``hard_temperature``, this option has no effect.
     """
 
@@ -96,10 +96,10 @@ class Objective:
     Attributes:
         make: Function that returns the rows and the loss function (see :mod:`knot_runner.engine.objectives`).
         settings: Settings for ``make``, as plain data that can be hashed and sent to worker processes.
-        reads_head: Whether the loss function calls the last layer itself (``ObjectiveInputs.head``). Clients with such
-            an objective are trained with autograd.
-        reads_features: Whether the loss function has a third argument: the inputs of the last layer for the batch,
-            shape [B, H].
+        reads_head: Whether the loss function calls the last layer itself (``ObjectiveInputs.head``). If true,
+            clients are trained with autograd.
+        reads_features: Whether the loss function has a third argument: the features of the batch (the inputs of the
+            last layer), shape [B, H].
     """
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy

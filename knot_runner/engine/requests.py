@@ -87,8 +87,8 @@ class Predict:
 class OwnRequest(ABC):
     """Base class for request types that a method defines.
 
-    A subclass is a frozen dataclass of plain data with the fields ``stage`` and ``party``. Its method ``run`` executes
-    the request.
+    A subclass is a frozen dataclass of plain data with the fields ``stage`` and ``party``. Its function :meth:`run`
+    executes the request.
     """
 
     stage: str

@@ -92,7 +92,7 @@ class Store:
     plugins: tuple[str, ...] = ()
 
     def folder(self, stage: str, key: str) -> Path:
-        """Return the folder of the artifact ``key`` of ``stage``. The folder may not exist."""
+        """Return the folder of the artifact ``key`` of ``stage``. The folder is not created."""
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
@@ -108,10 +108,10 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """Return an artifact that an earlier stage has stored.
+        """Return the artifact ``key`` of ``stage``, which must exist.
 
         Raises:
-            UserError: The artifact was deleted or damaged after the earlier stage.
+            UserError: The artifact is missing (:meth:`find`).
         """
         artifact = self.find(stage, key)
         if artifact is None:
@@ -149,8 +149,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Context manager that holds the lock of the artifact ``key`` of ``stage`` during the ``with`` block.
 
-        If ``wait`` is true, the context manager waits for the lock. If the artifact is damaged, its files are then
-        moved to another folder, and the damage is reported on stderr.
+        If ``wait`` is true, the context manager waits for the lock. After it has the lock, it moves the files of a
+        damaged artifact to another folder, and reports the damage on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.

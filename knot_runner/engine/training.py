@@ -96,8 +96,8 @@ def make_optimizer(
     """Return an optimizer for parameters of ``module``, with the settings in ``recipe``.
 
     ``trains``: the parameters to train: "all", "head", or "body" (all except the head). ``head``: the prefix of the
-    names of the head's parameters. ``fused_sgd``: whether SGD uses torch's fused kernel. With momentum, its
-    rounding errors differ from those of the default kernel.
+    names of the head's parameters. ``fused_sgd``: whether SGD uses torch's fused kernel. With momentum, the
+    rounding errors of the fused kernel differ from those of the default kernel.
     """
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in module.named_parameters():

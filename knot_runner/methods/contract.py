@@ -37,7 +37,7 @@ FoldFunction = Callable[..., "Folded"]
 
 @dataclass(frozen=True)
 class FurtherWork:
-    """The requests that follow the aggregation of a round's messages.
+    """The requests that are executed after the aggregation of a round's messages.
 
     Attributes:
         inferences: Requests for inference.
@@ -180,11 +180,11 @@ class Method:
             ``work``. ``work.sent`` is the client's message.
         observe: ``(works) -> row``: log entries about the clients' training.
         received: ``(config, state, federation, client) -> message``: the server's message to ``client``. By default,
-            ``averaging.received``: the shared parameters.
+            the shared parameters (``averaging.received``).
         unweighted: Names of message parts that are always averaged with equal weights.
         one_model: Whether all clients use the same model. If true, this model is evaluated on all test examples. If
             false, each client's model is evaluated on the client's own test examples.
-        exchange: ``(config) -> exchange``: the exchange of second messages; None if the method has none.
+        exchange: ``(config) -> exchange``: the exchange of second messages; None for a method without second messages.
         settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. ``phase`` is 2 for second
             messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and all attributes below.

@@ -47,15 +47,15 @@ class PrintedTable:
 
     Attributes:
         task: The task of the table.
-        columns: The columns, usually the names of data sets.
+        columns: The names of the columns, usually names of data sets.
         global_set: The data set of the global model.
         metrics: ``metrics[metric][method]`` lists the numbers in the columns.
         cases: The cases in the table.
         values: The numbers of each case.
         algorithms: A dict from method to the paper's name of the method.
-        uplift: The mean gains from clustering, by data set.
+        uplift: For each data set, the mean gains in accuracy from clustering.
         datasets: The data sets of each task.
-        accuracy_rounds, loss_rounds: The rounds for which the paper prints accuracy and loss.
+        accuracy_rounds, loss_rounds: The rounds with a printed accuracy, and the rounds with a printed loss.
         shares: ``shares[task][teacher]`` is the teacher's bias, as one fraction per label.
     """
 

@@ -151,7 +151,7 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Return the runs of :func:`load_runs`, and check that at least one run is finished.
+    """Return the runs that :func:`load_runs` returns, and check that at least one run is finished.
 
     ``names`` are the names of further files to check in each run folder.
 
@@ -167,8 +167,8 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Check the files ``names`` in the folder of a run, and return the run.
 
-    If a file that a finished run saved is now missing or damaged, the returned run has the status "damaged". Other
-    files are not checked.
+    If a file that a finished run saved is now missing or damaged, the returned run has the status "damaged". A
+    file that the run never saved is not checked.
     """
     try:
         for name in names:
@@ -190,7 +190,7 @@ def require_results(runs: Sequence[Run]) -> None:
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:
-    """Return the error to raise if none of ``runs`` is finished. The message lists the known reasons."""
+    """Return the error to raise if none of ``runs`` is finished. The message lists known problems."""
     what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     if reasons:

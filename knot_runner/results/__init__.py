@@ -47,7 +47,7 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 
 @dataclass
 class TrainTest:
-    """Numbers of examples in a federated run.
+    """Counts of examples in a federated run.
 
     Attributes:
         train: Number of examples on which clients train.
@@ -64,9 +64,9 @@ class TrainTest:
 
 @dataclass
 class SplitSizes:
-    """Numbers of examples in the splits of one data set.
+    """Counts of examples in the splits of one data set.
 
-    ``role`` is the role of the party that owns the data set, such as ``global``.
+    ``role`` is the role of the data set's owner: for example, ``global``.
     """
 
     role: str = ""
@@ -227,7 +227,7 @@ class RunResult:
 
 @dataclass(kw_only=True)
 class DivergedResult(RunResult):
-    """Result of a run of any kind whose training diverged.
+    """Result of a diverged run of any kind.
 
     ``privacy`` is the privacy guarantee at the time of divergence, or None for a run without differential privacy.
     """

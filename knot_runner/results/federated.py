@@ -18,7 +18,7 @@ class PersonalMeasures:
         id_accuracy, id_loss: ID accuracy and loss, averaged over the clients.
         ood_accuracy, ood_loss: OOD accuracy and loss, averaged over the other clients and then over the models.
         ood_weighted: Like ``ood_accuracy``, but each of the other clients is weighted by its number of test examples.
-        all_accuracy: Accuracy on every client's test examples, averaged over the clients and then over the models.
+        all_accuracy: Accuracy on each client's test examples, averaged over all clients and then over the models.
         worst_decile: Mean ID accuracy of the 10% of clients with the lowest ID accuracy.
         clients_hurt: Fraction of clients whose model makes at least two more ID errors than a reference model. The
             reference model is the client's model before personalization. Without personalization, the reference model
@@ -65,9 +65,9 @@ class TransferFacts:
         own: Mean weight of a client's own update.
         others: Mean weight of another client's update.
         negative: Fraction of negative weights among the weights of other clients' updates.
-        within: Mean weight of the update of another client in the same group.
-        across: Mean weight of the update of a client in a different group.
-        auc: Area under the ROC curve of the weights, as predictors of whether two clients are in the same group.
+        within: Mean weight of another client's update if both clients are in the same group.
+        across: Mean weight of another client's update if the two clients are in different groups.
+        auc: Area under the ROC curve if the weights predict whether two clients are in the same group.
         step: Number of gradient-descent steps that led to the deployed matrix.
         scale: Largest eigenvalue of the Gram matrix of the clients' updates.
         leaves: Kinds of data that each client sends.
@@ -132,8 +132,8 @@ class PersonalizationFacts:
         chosen: The index of the deployed point in ``points``.
         id_at_matched_ood: A dict. A key is an allowed drop of OOD accuracy, in percentage points. The value is the best
             ID accuracy among ``start`` and the points with at most this drop.
-        gain_at_matched_ood: The best ID accuracy for an allowed drop of 1 percentage point, minus the ID accuracy of
-            ``start``.
+        gain_at_matched_ood: The value of ``id_at_matched_ood`` for a drop of 1 percentage point, minus the ID accuracy
+            of ``start``.
         area: The hypervolume of the points in the plane of OOD and ID accuracy. The reference point has the OOD
             accuracy of guessing and the ID accuracy of ``start``.
         barrier: The largest ``barrier`` in ``landscape``.

@@ -108,7 +108,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class PhaseFacts:
-    """A phase of the student's training that precedes the last one. ``terms`` holds this phase's loss terms by name."""
+    """A phase of the student's training before the last phase. ``terms`` holds the loss terms of the phase by name."""
 
     epochs: Number
     terms: dict[str, TermFacts]

@@ -139,7 +139,7 @@ def sweep_summary(
     Args:
         jobs: The launched jobs.
         found_done: The number of jobs that were finished before the sweep began.
-        outcomes: Outcomes that the launcher returned. They tell which jobs were resumed or skipped.
+        outcomes: The outcomes that the launcher returned. An outcome tells whether the job was resumed or skipped.
         duplicates: The number of jobs that were not launched because another job of the grid is the same run.
     """
     returned = {outcome.run_id: outcome for outcome in outcomes}

@@ -129,8 +129,8 @@ def leased(settings: Settings) -> Iterator[str]:
     """Yield the device for a job. Inside the block, the job counts as running on this device.
 
     The device is the entry of ``hardware.devices`` with the fewest running jobs. In a tie, the first entry is chosen.
-    Only jobs on this machine with the same ``paths.output_dir`` are counted. If ``hardware.devices`` is empty, the
-    device is ``hardware.device``.
+    Only jobs that run on this machine and have the same ``paths.output_dir`` are counted. If ``hardware.devices`` is
+    empty, the device is ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:

@@ -28,7 +28,7 @@ SUBMITIT_LOCAL = "LocalLauncher"
 
 
 class PlannedConfigs:
-    """A replacement for Hydra's config loader, from which a launcher requests the config of each job.
+    """A replacement for Hydra's config loader. A launcher requests the config of each job from this object.
 
     Each config holds only ``run_id`` and ``hydra``, because the plan stores the complete configs.
     """

@@ -27,7 +27,7 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep. ``folder`` holds the configs of the jobs, and marks. A mark is a signal to all processes."""
+    """The plan of a sweep. ``folder`` stores the configs of all jobs. A mark in ``folder`` is a signal to all processes."""
 
     folder: Path
 

@@ -92,7 +92,7 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
 
 @removal()
 def clear_failure(folder: Path) -> None:
-    """Delete the recorded failure, after an attempt has succeeded."""
+    """Delete the record of the last failure. Call this function when an attempt has succeeded."""
     if (folder / FAILED).exists():  # on a read-only disk even an attempt to delete would raise
         (folder / FAILED).unlink(missing_ok=True)
 

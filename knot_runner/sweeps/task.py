@@ -116,7 +116,7 @@ def server(job: ComposedJob) -> BaseContext:
 
 
 def in_job(*arguments: Any) -> None:
-    """Call :func:`in_own_process`. It is imported only here, so that the sweep's process does not load torch."""
+    """Call :func:`in_own_process`. That function is imported here, so that the sweep's process does not load torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

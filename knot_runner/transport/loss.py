@@ -132,7 +132,7 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and potentials [N, n] of p. The library POT computes both by linear programming.
+    """Return W1 [N] between p and q, and potentials [N, n] of p. The library POT computes both by linear programming.
 
     This slow reference solves the rows one by one on the CPU, in about 0.1 ms each. If several potentials are optimal,
     one of them is returned.

@@ -37,7 +37,7 @@ SAME_LEVEL = 1e-9
 
 
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and the potentials [N, n] of p, for labels at the leaves of a tree.
+    """Return W1 [N] between p and q, and the potentials [N, n] of p, for labels at the leaves of a tree.
 
     p and q have shape [N, n].
 
@@ -48,7 +48,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return W1 [N] and the potentials [N, n] of p, for labels on a line.
+    """Return W1 [N] between p and q, and the potentials [N, n] of p, for labels on a line.
 
     p and q have shape [N, n].
 

@@ -225,7 +225,7 @@ def print_on_stderr(text: str) -> None:
 
 @contextlib.contextmanager
 def messages_to(write: Callable[[str], object]) -> Iterator[None]:
-    """Inside the block, pass each log message to ``write`` instead of the logger's handlers.
+    """Inside the block, pass each log message to ``write`` instead of to the logger's handlers.
 
     The text of a warning then begins with ``knot-runner:``.
     """

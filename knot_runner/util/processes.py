@@ -35,7 +35,7 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, limit the memory of this process and of each child process to ``gigabytes`` GB each."""
+    """Inside the block, limit the memory of this process and of child processes to ``gigabytes`` GB per process."""
     before = getrlimit(RLIMIT_DATA)
     setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
     try:

@@ -61,7 +61,7 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
 
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
-    """Compose and return a preset. Warn if finished runs of the preset used other code.
+    """Compose and return a preset. Warn if finished runs of the preset used another version of the code.
 
     Args:
         name: Name of the preset.

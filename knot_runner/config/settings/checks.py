@@ -35,7 +35,7 @@ IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the override that selects the choice of ``group`` in ``config``, such as ``task=sa``."""
+    """Return the override, such as ``task=sa``, that selects the choice of ``group`` in ``config``."""
     return f"{group}={config[group].get('kind' if group == 'partition' else 'name')}"
 
 
@@ -109,7 +109,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 def is_idle(training: Config) -> bool:
     """Return whether the composed group ``training`` suits a method that trains no model.
 
-    Such a group consists of blocks such as ``for_rounds``, and one of the blocks is ``for_nothing``.
+    The result is true if the group consists of ``for_...`` blocks and one of the blocks is ``for_nothing``.
     """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
@@ -161,7 +161,7 @@ def training_values(config: Config, kind: str) -> Config:
         kind: "rounds", "stages" or "central".
 
     Raises:
-        Misfit: The group has blocks, but no block applies to this kind of training, task and algorithm.
+        Misfit: The group has blocks, but no block for ``kind`` supports the task and the algorithm.
     """
     training = config["training"]
     task = config["task"]

@@ -19,7 +19,7 @@ from knot_runner.config.settings.text_tasks import TaskSettings
 
 @dataclass(frozen=True)
 class Family:
-    """A family of methods, such as the federated methods, with the same pipeline and the same result class."""
+    """A family of methods that use the same pipeline and the same result class. An example is "federated"."""
 
     #: ``kind`` in ``result.json``
     name: str
@@ -119,7 +119,7 @@ def family_of_algorithm(algorithm: str) -> Family:
 
 
 def other_owners(key: str, algorithm: str) -> str:
-    """Return an error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
+    """Return an error text for ``method.KEY``, a setting that ``algorithm`` does not have.
 
     The text lists the algorithms with this setting. If no algorithm has the setting, the text is "".
     """

@@ -244,7 +244,7 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Compare the withheld shares of training examples between runs. Return a text that lists unequal shares, or "".
+    """Return a text that lists the withheld shares of training examples that differ between runs; "" if all are equal.
 
     The text ends with the overrides that make the shares equal.
 

@@ -12,12 +12,12 @@ from knot_runner.util.config_yaml import Config
 
 
 def at_least(low: float, note: str = "") -> Holds:
-    """Return the condition that a setting is at least ``low``. In error messages, ``note`` follows the condition."""
+    """Return the condition that a setting is at least ``low``. Error messages print ``note`` after the condition."""
     return Holds(lambda value: value >= low, f"at least {low:g}{note}")
 
 
 def between(low: float, high: float, note: str = "") -> Holds:
-    """Return the condition that a setting is from ``low`` to ``high``. In messages, ``note`` follows the range."""
+    """Return the condition that a setting is from ``low`` to ``high``. Messages print ``note`` after the range."""
     return Holds(lambda value: low <= value <= high, f"{low:g} to {high:g}{note}")
 
 

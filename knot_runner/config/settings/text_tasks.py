@@ -37,7 +37,7 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the names of the data sets and files that may be missing.
 
     Args:
-        missing: The setting ``task.missing``: a list of names, "skip" (all names in ``optional``) or "error" (none).
+        missing: The setting ``task.missing``: a list of names, "skip" (all names in ``optional``) or "error" (no names).
         optional: The setting ``task.optional``.
     """
     if isinstance(missing, list):

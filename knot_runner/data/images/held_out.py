@@ -82,7 +82,7 @@ def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """Alter the examples of some clients in the way that ``kind`` names. Return the altered task and the new partition.
+    """Alter the examples of some clients. Return the altered task and the new partition.
 
     With ``kind="noise"``, test examples are not altered. In the new partition, altered clients belong to group 1, and
     all other clients to group 0.

@@ -50,7 +50,7 @@ class LocalResult:
     Attributes:
         loss: Mean loss over all steps.
         steps: Number of optimizer steps.
-        kept: Further tensors that a :class:`LocalProgram` returns, by name.
+        kept: Further tensors by name. A :class:`LocalProgram` returns them.
     """
 
     loss: float
@@ -93,7 +93,7 @@ class LocalTraining:
         control: A vector of P values that is added to every gradient, as in SCAFFOLD; None if the method has no such
             vector.
         objective: The training objective.
-        inputs: Input tensors of the objective by name, each of shape [n, ...] with one row per training example.
+        inputs: The objective's input tensors by name, each of shape [n, ...] with one row per training example.
         models: Further models by name, such as the client's previous model. The objective reads the models' features.
         network: Index of the client's network among the networks of the engine.
         held: Number of held-out examples, which are the last entries of ``rows``. Held-out examples are used for early
@@ -136,8 +136,8 @@ class LocalTraining:
     def is_plain(self) -> bool:
         """Return whether this request can be trained without the reference engine.
 
-        This is true if the request has SGD with a constant learning rate, no held-out examples, no local program, and
-        an objective whose ``reads_head`` is false.
+        Such a request has SGD with a constant learning rate, no held-out examples and no local program. The
+        ``reads_head`` of its objective is false.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -156,7 +156,7 @@ class Trained:
         before: The number of correct predictions on the request's test examples before training.
         after: The number of correct predictions on the request's test examples after training.
         finite: Whether all trained weights are finite.
-        kept: Further tensors that a local program returns, by name.
+        kept: Further tensors by name. A :class:`LocalProgram` returns them.
     """
 
     client: int

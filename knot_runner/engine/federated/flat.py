@@ -176,9 +176,9 @@ def _joined(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Return one view into ``flat`` for each tensor in ``fields``, by name.
+    """Return one view into ``flat`` for each tensor in ``fields``, as a dict from name to view.
 
-    ``flat``: one or more flat vectors, along the last dimension. Each view has the same leading dimensions.
+    ``flat``: one flat vector or several, shape [..., size]. Each view has the same leading dimensions.
     """
     return {f.name: flat[..., f.start : f.stop].view(*flat.shape[:-1], *f.shape) for f in fields}
 

@@ -27,7 +27,7 @@ from knot_runner.util.errors import UserError
 
 
 class Loop:
-    """An engine that trains one client after another on ``device``, with any network and objective.
+    """An engine that trains one client after another on ``device``. It supports every network and objective.
 
     ``data``: the training examples of all clients. ``test``: the test examples of all clients.
     """
@@ -88,8 +88,8 @@ class Loop:
     def features(self, model: ClientModel, rows: Tensor) -> Tensor:
         """Return the features of training examples under ``model``, shape [n, H].
 
-        ``rows``: the row numbers of the examples. Features are the inputs of the last layer. The call does not
-        change the weights of the engine's own model.
+        ``rows``: the row numbers of the examples. Features are the inputs of the last layer. The engine's
+        model has the same weights before and after the call.
         """
         current = ClientModel(*flat.flat_vectors(self.model))
         outputs = self.infer(Inference(model, rows, "train", output="features"))
@@ -97,7 +97,7 @@ class Loop:
         return outputs.to(self.device)
 
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return a loss function of (logits, rows) that calls ``loss(logits, rows, features)``.
+        """Return a function of (logits, rows) that returns ``loss(logits, rows, features)``.
 
         The features come from the latest forward pass, which uses the engine's model or a copy of this model.
         """
@@ -113,7 +113,7 @@ class Loop:
     def correct(self, rows: Tensor, model: ClientModel | None = None) -> int:
         """Return the number of correct predictions on the test examples with the row numbers ``rows``.
 
-        ``model``: the model to load and evaluate. If it is None, the current weights are evaluated.
+        ``model``: the model to load and evaluate. If it is None, the model that is already loaded is evaluated.
         """
         if model is not None:
             self._load(model)

@@ -96,7 +96,7 @@ def answer(config: FederatedSettings, federation: Federation, client: int, logit
     """Return a client's second message. The argument ``logits`` holds the results of the requests of :func:`ask`.
 
     - part ``logits`` [n, C]: the client's logits on the transfer set
-    - part ``bias`` [C]: the client's probability bias. This part exists only if the weighting reads it
+    - part ``bias`` [C]: the client's probability bias. This part exists only if the weighting reads probability biases
     """
     parts = {"logits": logits[0]}
     if len(logits) > 1:
@@ -261,8 +261,8 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
     """Return the row numbers [n] of the transfer examples in one epoch of distillation.
 
     By default, an epoch contains all transfer examples except those for early stopping. If ``spec.steps`` is set, an
-    epoch contains ``spec.steps`` batches. These batches are filled from random permutations of the
-    same examples, one permutation after another.
+    epoch contains ``spec.steps`` batches. These batches are filled from random permutations of the same
+    examples, one permutation after another.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:

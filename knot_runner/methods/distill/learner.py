@@ -32,7 +32,7 @@ ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class TermSpec:
-    """A loss term's name, its options, and the pairs of taps (hidden features) that it compares for each teacher."""
+    """A loss term's name and options, and the pairs of taps (hidden layers) that the term compares for each teacher."""
 
     name: str
     options: Any

@@ -43,7 +43,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
 
 
 def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]:
-    """Write one file per format, each atomically; return the paths of the files.
+    """Write one file per format, and return the paths of the files. Each file is written atomically.
 
     Args:
         texts: A dict from file suffix to content.

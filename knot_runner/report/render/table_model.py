@@ -45,14 +45,14 @@ class ColumnGroup:
         title: The heading of the group.
         columns: The names of the columns, usually data sets.
         digits: The number of decimals in the cells.
-        metric: The name of the metric in the cells; "" if it equals ``key``.
+        metric: The name of the metric in the cells; "" if the name equals ``key``.
         block: The title of the grid that contains this group. Groups with the same ``block`` form a grid.
         head: The common heading of all columns, instead of their names.
         signed: Whether positive numbers have a plus sign.
         paper_digits: The maximum number of decimals of the paper's numbers.
         heads: A separate heading for each column, instead of its name.
         of_global: The names of the columns whose data set belongs to the global model.
-        variant: The variant of the metric (see :func:`run_rows.variant`), if there is a group for each variant.
+        variant: The variant of the metric (:func:`run_rows.variant`), if each variant has its own group.
     """
 
     key: str
@@ -72,7 +72,7 @@ class ColumnGroup:
         """Return the heading of a column. ``column`` is the index of the column.
 
         The heading is from ``head`` or ``heads`` if either is set. Otherwise, the heading is the name of the column.
-        If ALL is the only column, the title of the metric replaces this name.
+        If ALL is the only column, the title of the metric replaces the name ALL.
         """
         if self.head or self.heads:
             return self.head or self.heads[column]
@@ -128,7 +128,7 @@ class ResultTable:
         groups: The groups of columns with numbers.
         lines: The footnotes.
         keys: In a comparison, the names of the columns in ``heads``: dotted keys of settings, then names of counts.
-        right: In a comparison, a flag for each column in ``heads`` that states whether the column is aligned right.
+        right: In a comparison, one flag per column in ``heads``: whether the column is aligned right.
         reading: In a comparison, the explanation of a cell.
     """
 
@@ -144,7 +144,7 @@ class ResultTable:
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return one list of column groups per grid. For a table without groups, return one empty list."""
+        """Return one list of column groups per grid. For a table without groups, return ``[[]]``."""
         return list(by_key((group.block, group) for group in self.groups).values()) or [[]]
 
     def block_title(self, groups: Sequence[ColumnGroup]) -> str:

@@ -114,10 +114,11 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return three texts of a table cell: the mean, the interval, and the paper's number.
 
     - If there is no mean, the first text is ``div.`` (at least one run diverged) or ``-``.
-    - The second text is an interval such as ``±0.010``. Without an interval, it is the standard deviation.
+    - The second text is an interval such as ``±0.010``. Without an interval, the second text is the
+      standard deviation.
     - The third text is the paper's number in parentheses, with the paper's standard deviation.
 
-    The second text and the third text are "" if their numbers are unknown.
+    The second or third text is "" if its number is unknown.
     """
     value = cell.text or "-"
     interval = ""
@@ -219,7 +220,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """Return the decimal prefix for the amount ``largest``, and the factor of the prefix, such as ("k", 1000.0).
+    """Return a decimal prefix and its factor, such as ("k", 1000.0), for the amount ``largest``.
 
     The amount divided by the factor has one to three digits before the decimal point.
     """

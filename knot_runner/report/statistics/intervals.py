@@ -95,9 +95,10 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Return the smallest number of seeds for which the 95% interval excludes 0; None if above :data:`MAX_SEEDS`.
+    """Return the smallest number of seeds for which the 95% interval excludes 0.
 
-    The mean and variance over more seeds are assumed to equal those of the first ``n`` seeds.
+    Return None if this number exceeds :data:`MAX_SEEDS`. The mean and variance over more seeds are assumed to equal
+    those of the first ``n`` seeds.
 
     Args:
         mean: The mean over the first ``n`` seeds.

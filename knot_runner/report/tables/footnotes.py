@@ -105,9 +105,10 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield a footnote if runs have different data sets, and a footnote if the paper has data sets that no run has.
+    """Yield up to two footnotes on values in the column ALL that are not comparable.
 
-    Values in the column ALL are then not comparable between runs or, in the second case, with the paper.
+    If the runs have different data sets, the values are not comparable between runs. If the paper has data sets that no
+    run has, the values are not comparable with the paper.
 
     Args:
         columns: The columns of the table: names of data sets, and ALL.

@@ -46,9 +46,9 @@ class Client:
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """Return a message with the measure interpolated from ``xi`` towards the samples.
 
-        A random position t on the geodesic is not sent. If ``trace`` is true, the message also contains two distances:
-        from the samples to ``xi``, and from the samples to the interpolated measure. ``iteration`` seeds the random
-        draws.
+        If ``trace`` is true, the message also contains two distances: from the samples to ``xi``, and from the samples
+        to the interpolated measure. The message does not contain the position t on the geodesic. ``iteration`` seeds
+        the random draws.
         """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
@@ -107,7 +107,7 @@ def federated_distance(
         nu: The second client.
         options: Settings of FedWaD.
         dimension: The number of features.
-        draws: Function that returns random generators: for the initial points, and for the server's t if it is random.
+        draws: Function that returns random generators: for the initial points, and for the server's t if t is random.
         trace: Whether clients also send distances in every iteration, to show the convergence. These distances reveal
             more to the server than the algorithm needs.
     """

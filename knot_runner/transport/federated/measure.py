@@ -81,11 +81,11 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
-    """Return the masses of two measures in the same unit, float64 [n] and [m], and the total mass of each measure.
+    """Return the masses of two measures in a common unit, float64 [n] and [m], and the total mass.
 
-    Both measures have the same total mass. If both have counts, the masses are integers, and the total mass is the
-    least common multiple of the two sums of counts. Sums and differences of these integers are exact in float64. If a
-    measure has no counts, the total mass is 1.
+    In the common unit, both measures have the same total mass. If both have counts, the masses are integers, and the
+    total mass is the least common multiple of the two sums of counts. Sums and differences of these integers are exact
+    in float64. If a measure has no counts, the total mass is 1.
 
     Raises:
         UserError: The least common multiple exceeds 2^53.

@@ -166,7 +166,7 @@ class LabelProducts:
     def of_pairs(self, pairs: ndarray) -> ndarray:
         """For each of m pairs of sets, return the inner products of the pair's label vectors, shape [m, B, B].
 
-        B = S + 2 k vectors belong to a pair: S of the first points, then k of the classes of each set. k is the largest
+        B = S + 2 k vectors belong to a pair: those of the S first points, then k vectors for each set. k is the largest
         number of classes in a set. If a set has fewer classes, the remaining entries are 0.
         """
         counts = self.counts[pairs]

@@ -70,7 +70,7 @@ def by_onednn(weight: Tensor) -> bool:
 
 
 def masked_(gradient: Tensor, output: Tensor) -> Tensor:
-    """Set ``gradient`` to 0 in place where the ReLU output ``output`` is 0; return ``gradient``.
+    """Where the ReLU output ``output`` is 0, overwrite ``gradient`` with 0. Return ``gradient``.
 
     This is the backward pass of the ReLU.
     """

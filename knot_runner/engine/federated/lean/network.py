@@ -16,7 +16,7 @@ from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sa
 
 
 class LeanNetwork:
-    """A network for training: its stem, its dense layers, and the optimizer.
+    """The stem and the dense layers of a network, and the optimizer that trains them.
 
     The stem consists of the layers before the dense layers.
     """
@@ -181,7 +181,7 @@ class TemperedLoss:
             self.scale = 1 / options.temperature
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples. ``part``: the positions of the block among the client's examples.
+        """Begin a block of examples. ``part``: the positions of these examples among the client's examples.
 
         The block is divided into batches in the order of ``part``.
         """
@@ -257,7 +257,7 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples. ``part``: the positions of the block among the client's examples."""
+        """Begin a block of examples. ``part``: the positions of these examples among the client's examples."""
         self._parts = part.split(self._batch)
         self._total = 0.0
 

@@ -140,7 +140,7 @@ class Convs(Stem):
 
 
 class Gram(Stem):
-    """A stem that is the first dense layer with ReLU, computed from inner products of the client's images.
+    """A stem that computes the first dense layer and its ReLU from inner products of the client's images.
 
     The stem requires images without augmentation, and SGD without momentum, weight decay or other terms. Results differ
     from a dense product by rounding. The stem may save work if there are several epochs.
@@ -203,7 +203,7 @@ class Gram(Stem):
         return [(start, gram, rows) for (start, gram), rows in zip(self._views, part.split(size), strict=True)]
 
     def forward(self, x: _GramBatch) -> Tensor:
-        """Return the output of the layer after ReLU for one batch, shape [B, M]."""
+        """Return the ReLU of the layer's output for one batch, shape [B, M]."""
         start, gram, self._rows = x
         # in place, because every epoch gathers these values again
         self._output = start.addmm_(gram, self.changes).relu_()

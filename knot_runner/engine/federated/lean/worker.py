@@ -147,7 +147,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """Undo :func:`packed`: return the packed ``request`` with tensors, and with the given model and control variate."""
+    """Undo :func:`packed`: turn arrays into tensors, insert ``model`` and ``control``, and return the request."""
     request = as_tensors(request)
     if isinstance(request, Inference):
         return replace(request, model=model)
@@ -179,7 +179,7 @@ def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
 def prepare_client(
     _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
 ) -> Handler:
-    """Prepare this worker process, and return the function that executes an :class:`Order`."""
+    """Prepare the current worker process, and return the function that executes an :class:`Order`."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()

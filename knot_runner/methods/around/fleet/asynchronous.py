@@ -36,7 +36,7 @@ ARRIVALS = "fleet/arrivals"
 class Flight:
     """One client's training, which finishes or fails at the virtual time ``arrives``.
 
-    ``version`` is the version of the model from which the client trains.
+    ``version`` is the version of the model that the client received.
     """
 
     arrives: float
@@ -68,7 +68,7 @@ class Asynchronous(Simulation):
         """Return the method's initial state, with the clock at 0 seconds and no client in training.
 
         Raises:
-            UserError: The buffer is larger than the number of clients that train at the same time.
+            UserError: ``fleet.buffer`` is larger than the number of clients that train at the same time.
         """
         at_once = federation.participants
         fleet = self.fleet

@@ -36,7 +36,7 @@ class Simulation:
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         requests: list[LocalTraining],
     ) -> dict[int, WorkTime]:  # fmt: skip
-        """Return the virtual time that each client needs for its ``requests``, by client number.
+        """Return a dict from client number to the virtual time that the client needs for its ``requests``.
 
         All clients are assumed to send and receive as many values as the first client.
         """
@@ -118,7 +118,7 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: float, up: float
 ) -> dict[int, WorkTime]:
-    """Return the virtual time that each client needs for its ``requests``, by client number.
+    """Return a dict from client number to the virtual time that the client needs for its ``requests``.
 
     Each client receives ``down`` values and sends ``up`` values. The training time covers all models that the client
     trains, and additional epochs of a request's program. ``WorkTime.epoch`` is the training time divided by the
@@ -167,7 +167,7 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return, for each client, the fraction of its work in ``round`` after which it fails; None if it does not fail."""
+    """Return what fraction of its work each client completes before it fails in ``round``; None without a failure."""
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64)
     shares: list[float | None] = [None] * len(after)

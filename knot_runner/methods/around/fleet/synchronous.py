@@ -61,7 +61,7 @@ class Synchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Set the clock in the state after the round; return this state and the log entries of the fleet."""
+        """Return the state ``after`` with the clock of the round's end, and the log entries of the fleet."""
         _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 

@@ -145,8 +145,8 @@ def privately(
     """Make a method private.
 
     Returns:
-        The method with clipped messages and noisy means, the federation with the sampling of ``spec``, and notes for
-        the user.
+        The method with clipped messages and noisy means, the federation with the client sampling from ``spec``, and
+        notes for the user.
 
     Raises:
         UserError: The method or the settings do not allow privacy, no noise multiplier reaches the given epsilon, or

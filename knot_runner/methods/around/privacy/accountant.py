@@ -48,7 +48,7 @@ def accountant_name() -> str:
 
 
 def neighbors(privacy: UserPrivacy) -> str:
-    """Return ``add or remove`` if neighboring data sets differ by one client; ``replace`` if in one client's data."""
+    """Return how neighboring data sets differ: ``add or remove`` one client, or ``replace`` one client's data."""
     if _without_replacement(privacy):
         return "replace"
     return "add or remove"

@@ -146,7 +146,7 @@ class OptimizedImages(Synthesizer):
 
     Adam takes ``config.steps`` steps per batch, starting from noise. Each epoch optimizes one batch. The class of image
     i is i modulo the number of classes. ``module`` holds the finished images as the buffer ``finished`` [N, C, H, W].
-    They are normalized in the same way as the teacher's inputs.
+    These images are normalized in the same way as the teacher's inputs.
     """
 
     def __init__(
