@@ -26,7 +26,7 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over examples by class, with one row for each of B test sets or bootstrap samples.
+    """Sums over the examples of each class. Each row belongs to one of B test sets or bootstrap samples.
 
     Each field has shape [B, C] for C classes, or [B, 1] for sums over all classes. The operator ``+`` adds the fields.
 
@@ -281,7 +281,7 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 def top_of(key: str) -> float | None:
     """Return the upper limit of the number at a dotted ``key`` of a result; None if there is no upper limit.
 
-    A number with an upper limit is also at least 0.
+    Every number that has an upper limit is at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric and math.isfinite(metric.top) else None

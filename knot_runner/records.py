@@ -66,7 +66,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 
 
 def sealed_problem(value: object) -> str:
-    """Return an error text if ``value`` is not a valid record of :func:`write_sealed`; otherwise "".
+    """Return an error text if ``value`` is not a valid record from :func:`write_sealed`; otherwise "".
 
     The caller puts the path of the file before the text.
     """

@@ -108,10 +108,10 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings have a new run id because the code has changed; otherwise "".
+    """Return a message if the run ids of the settings and the result differ after a change of the code; otherwise "".
 
     Raises:
-        UserError: The settings have another seed than the result, or another run id although the code has not changed.
+        UserError: The seeds differ, or the run ids differ although the code has not changed.
     """
     actual = run_id(run.config)
     seed = run.config.get("seed")

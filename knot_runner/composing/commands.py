@@ -96,8 +96,8 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
     """Add the overrides of the preset's grid to ``arguments``. Return the resulting list, and the preset's arms.
 
-    Arms are named sets of overrides. An override is not added if ``arguments`` already set the same key. Without a preset,
-    the section ``sweep:`` in a user's YAML file may define the grid.
+    Arms are named sets of overrides. An override is not added if ``arguments`` set the same key. Without a preset, the
+    section ``sweep:`` in a user's YAML file may define the grid.
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}

@@ -245,8 +245,7 @@ def _under_preset(config: Config, words: Sequence[str]) -> Config:
     """
     tracker: Config = config.get("tracker") or {}
     preset = preset_in(words)
-    mirrored = tracker.get("name", "none") != "none"
-    if preset is None or not mirrored or tracker.get("group") is not None:
+    if preset is None or tracker.get("name", "none") == "none" or tracker.get("group") is not None:
         return config
     return {**config, "tracker": {**tracker, "group": preset}}
 

@@ -268,7 +268,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
         lines = list(map(typed_line, arms[name]))
         for line in lines:
             if _key(line) in keys:
-                problem = f"{ARM}={name} already sets {message_text(line)}. Do not override this key, or use other arms"
+                problem = f"{ARM}={name} already sets {message_text(line)}. Use other arms, or do not override this key"
                 raise UserError(problem, _key(line))
         overrides.append([f"{ARM}={name}", *lines])
     return overrides

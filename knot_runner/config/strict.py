@@ -310,7 +310,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
 def shorten(value: object) -> str:
     """Return the text of ``value`` for a message, shortened if it is long."""
     if isinstance(value, int) and abs(value) >= 10**15:
-        return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # str() has a limit
+        return f"a number with {int(value.bit_length() * math.log10(2)) + 1} digits"  # str() has a limit
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 

@@ -64,7 +64,7 @@ def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the number of rows of each label. The ``size`` rows are divided in the proportions ``shares``.
+    """Divide ``size`` rows in the proportions ``shares``. Return the number of rows of each label.
 
     Numbers are rounded by the method of largest remainders.
     """

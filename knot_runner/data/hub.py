@@ -76,7 +76,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
         raise UserError("required by task.source=hub, but not set", "task.hub")
     if set(source.splits) not in ({"train"}, {"train", "test"}):
         raise UserError(
-            f"expected 'train', or 'train' and 'test', got {', '.join(source.splits) or 'nothing'}", "task.hub.splits"
+            f"expected the splits ['train'] or ['train', 'test'], got {list(source.splits)}", "task.hub.splits"
         )
     numbers = {}
     parts = {}

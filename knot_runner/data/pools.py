@@ -74,7 +74,7 @@ def labeled_sets(task: PartyTask) -> list[str]:
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """Return one split of all labeled data sets in ``task``, concatenated.
 
-    The result's ``users`` holds one index per text: the index of the text's data set in the list :func:`labeled_sets`.
+    ``users`` holds one index per text: the index of the text's data set in the list from :func:`labeled_sets`.
     """
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     texts = list[str]()

@@ -61,7 +61,7 @@ class DataSet:
     def __post_init__(self) -> None:
         for address in self.sources:
             require(address.startswith(("https://", "http://")), "from", f"{address!r} does not begin with https://")
-            require(address.endswith("/"), "from", f"{address!r} does not end with /, so it is not a folder")
+            require(address.endswith("/"), "from", f"{address!r} does not end with '/', so it is not a folder")
         require(bool(self.files), "files", "no files listed")
         require(bool(self.sources or self.how), "how", "required if 'from' is not set. Describe how to get the files")
 
@@ -82,7 +82,7 @@ class DataSet:
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
         """Return "present", "partly" or "absent" if all, some or none of the data set's files exist below ``root``.
 
-        Each list in ``instead`` names files that can be used instead of ``files``.
+        Each list in ``instead`` names files that can replace all ``files``.
         """
         if root is None:
             return "absent"

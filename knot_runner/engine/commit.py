@@ -212,8 +212,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    If another version of the code wrote ``commit``, ``note`` is called with a warning. In this case, the result is false
-    if ``code`` is set (``--stale=rerun``). In all other cases, the result is true.
+    If another version of the code wrote ``commit``, ``note`` is called with a warning. The result is then false if
+    ``code`` is set (``--stale=rerun``). In all other cases, the result is true.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -262,7 +262,7 @@ class Commits:
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
-        """Return the last commit and the log up to this commit; an empty commit (step -1) if the last is unusable.
+        """Return the last commit and the log up to it. If the commit is unusable, return an empty commit (step -1).
 
         A commit is deleted if the data have changed, or if ``usable(values, tensors)`` returns false. A commit of
         another version of the code is also deleted if ``code`` is set.

@@ -29,7 +29,7 @@ def choose_device(name: str) -> torch.device:
     if count <= (device.index or 0):
         problem = f"no {entry.title} available"
         if count:
-            problem = f"only {count} available (the first is {device.type}:0)"
+            problem = f"expected an index below {count} (the number of {device.type} devices)"
         raise UserError(problem, "hardware.device", name, hint="Use hardware=cpu or hardware=auto")
     return device
 

@@ -37,8 +37,8 @@ class ObjectiveInputs:
         labels: The labels of the n examples, shape [n]; -1 for an example without a label.
         tensors: Further tensors of the request by name, each of shape [n, ...], such as a teacher's logits.
         start_logits: A function that returns the logits of the examples under the initial weights, shape [n, C].
-        head: The last layer of the trained model, as a function from features [B, H] to logits [B, C]. None if the
-            objective does not set ``reads_head``.
+        head: The last layer of the model being trained: a function from features [B, H] to logits [B, C]. None if
+            the objective does not set ``reads_head``.
         features: A function that returns the features of the examples under a given model, shape [n, H]. The argument
             is the model's name: a key of the request's ``models``, or "start" for the initial model. If the loss uses
             these features, ``Objective.make`` must return them among the rows.
@@ -134,7 +134,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
-                f"objective {objective.name!r}: the loss has shape {shape} instead of [{len(logits)}] (one per sample)"
+                f"objective {objective.name!r}: the loss has shape {shape} instead of [{len(logits)}] (samples)"
             )
         return values
 

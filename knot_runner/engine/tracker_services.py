@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log one ``row``. ``steps``: for each key, the key of its counter (the x-axis of the plot), such as ``round``."""
+        """Log one ``row``. ``steps``: for each key, the key of its counter (the x-axis), such as ``round``."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)

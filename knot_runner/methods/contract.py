@@ -279,8 +279,8 @@ def _accepted(where: str, method: Method) -> Method:
     expect(where, method, Method)
     cls = method.settings
     if not (isinstance(cls, type) and issubclass(cls, FederatedSettings) and "__dataclass_fields__" in vars(cls)):
-        hint = "Use a class with @dataclass(kw_only=True) that extends kr.AveragingSettings"
-        raise UserError(f"{cls!r:.60} is not a settings class", f"{where}.settings", hint=hint)
+        hint = "Use a @dataclass(kw_only=True) class that extends kr.AveragingSettings"
+        raise UserError(f"expected a settings class, got {cls!r:.60}", f"{where}.settings", hint=hint)
     if method.message is not nothing and method.fold is None and method.fold_each is None:
         raise UserError("nothing reads its messages", where, hint="Set 'fold' or 'fold_each', or remove 'message'")
     problems = {

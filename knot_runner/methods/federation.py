@@ -134,16 +134,16 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request to run the client's ``model`` on the rows ``rows`` of the examples in ``split``."""
+        """Return a request to run the client's ``model`` on the examples of ``split`` with the row numbers ``rows``."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property
     def participants(self) -> int:
         """Return how many clients take part in a round.
 
-        If ``training.clients_per_round`` is a fraction C of the K clients, the result is m = max(C K, 1), rounded down
-        (McMahan et al. 2017, Algorithm 1). If ``training.clients_per_round`` is an integer, the result is this integer,
-        but at most K.
+        If ``training.clients_per_round`` is a fraction C of the K clients, the result is C * K rounded down, but at
+        least 1 (McMahan et al. 2017, Algorithm 1). If ``training.clients_per_round`` is an integer, the result is this
+        integer, but at most K.
         """
         wanted = self.training.clients_per_round
         if isinstance(wanted, int):
@@ -156,7 +156,7 @@ class Federation:
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return the count ``participants`` as a fraction of the clients that may take part.
+        """Return ``participants`` divided by the number of clients that may take part.
 
         With Poisson sampling, the result is always :attr:`rate`.
         """

@@ -61,7 +61,7 @@ class Exchange:
         plan: ``(config, state, federation, round, answers) -> requests``: requests for training on the second messages;
             [] if nothing is trained.
         fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``: the state and the log entries
-            after this training. ``distilled`` holds the result of each request.
+            after the training that ``plan`` requests. ``distilled`` holds the result of each request.
         reads: ``mean`` if ``plan`` and ``fold`` need the mean of the messages, ``each`` if they need every message, and
             ``either`` if they support both.
         answered_by: ``clients`` if each client computes and sends its second message; ``server`` if the server
@@ -133,7 +133,8 @@ def fold_and_exchange(
     """Run the server step of ``round`` and the exchange of second messages.
 
     Returns:
-        The state, the log entries, and the requests of the exchange. The logged byte counts include the exchange.
+        The state, the log entries, and the requests of the exchange. The logged byte counts include
+        the messages of the exchange.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:

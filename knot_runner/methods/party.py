@@ -104,7 +104,7 @@ class StageState:
         phases: The student's weights after each phase (``method.schedule.phases``).
         before: The pretrained global model, from which the student starts.
         together: One artifact with all models that were trained together.
-        records: Statistics of the teacher's activations, released by the owner of the teacher.
+        records: The records that the teacher's owner released (statistics of the teacher's activations).
         synthetic: The images synthesized from the teacher.
         student: The student, or the global model if nothing is distilled.
         selected_epoch: The epoch whose weights are in ``student`` or ``together``; None before distillation.

@@ -21,7 +21,7 @@ from knot_runner.util.errors import UserError, first_line, nearest
 
 @dataclass(frozen=True)
 class Network:
-    """The architecture of one party's or client's model, as plain data.
+    """The architecture of one model, as plain data.
 
     Attributes:
         spec: The settings of the model.
@@ -100,7 +100,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
     if not any(f"{part}.".startswith(f"{spec.head}.") for part in parts):
         raise UserError(
-            f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}", "model.head"
+            f"'{spec.head}' is not in {spec.target}, or has no parameters{nearest(spec.head, parts)}", "model.head"
         )
     model.register_forward_pre_hook(_images_first, with_kwargs=True)
     for module in model.modules():
@@ -148,5 +148,5 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
     if not isinstance(output, Tensor) or output.shape != (2, classes):
         what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise UserError(
-            f"{spec.target} returns {what} instead of logits of shape [2, {classes}] for two images", "model.target"
+            f"{spec.target}: for two images, expected logits of shape [2, {classes}], got {what}", "model.target"
         )

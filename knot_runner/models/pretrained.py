@@ -44,7 +44,7 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return the path of a local model. A relative ``name`` is relative to ``data_root`` (``paths.data_dir``)."""
+    """Return the path of a local model. ``data_root``: the base folder if ``name`` is a relative path."""
     return (data_root or Path()) / Path(name).expanduser()  # an absolute path replaces data_root
 
 

@@ -170,7 +170,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
     """Return a function that takes a batch and returns the features of ``model``, shape [B, H].
 
-    Features are the inputs of the last layer. For texts, they are read at [CLS]. ``model`` must be built from
+    Features are the inputs of the last layer. For texts, the features are read at [CLS]. ``model`` must be built from
     ``network``.
     """
     if network.reads_texts:

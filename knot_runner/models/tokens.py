@@ -71,7 +71,7 @@ class Encoded:
         return {"ids": ids, "mask": mask, "types": types.long()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return a dict from name to tensor."""
+        """Return a dict from the name of each field to its tensor."""
         return dict(vars(self))
 
 
@@ -148,7 +148,7 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Learn a WordPiece vocabulary of at most ``size`` pieces from ``texts``. The result is deterministic.
 
-    The vocabulary has three parts in this order: special tokens, all single characters of the texts and of ASCII, and
+    The vocabulary has three parts in this order: special tokens, all single characters (from the texts and ASCII), and
     longer pieces. The longer pieces are sorted by frequency, most frequent first. A piece that does not begin a word
     has the prefix ``##``.
 
@@ -209,8 +209,7 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     most = truncation["max_length"]
     if max_length > most:
         raise UserError(
-            f"task.max_length={max_length} is larger than the {most} tokens that the "
-            "tokenizer of model.vocab accepts. Lower task.max_length"
+            f"task.max_length={max_length}: expected at most {most} (the limit of the tokenizer in model.vocab)"
         )
     cut = Tokenizer.from_str(tokenizer.to_str())
     cut.enable_truncation(max_length, strategy="longest_first", direction=truncation["direction"])

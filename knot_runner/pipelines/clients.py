@@ -68,7 +68,7 @@ class Setup:
     def example_flops(self) -> ExampleFlops | None:
         """Return the FLOPs that the first client architecture needs for one example; None if unknown.
 
-        A text example has the mean length of the training texts.
+        A text example is assumed to have the mean length of the training texts.
         """
         return example_flops(self.networks[0], self.example_tokens)
 
@@ -216,7 +216,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
     Returns:
         The partition, and the row numbers of the training examples that ``partition.transfer`` holds out. Without this
-        setting, there are no row numbers.
+        setting, the array of row numbers is empty.
 
     Raises:
         UserError: The partition is not possible.
@@ -253,7 +253,7 @@ def _clients(partition: Partition) -> tuple[Party, ...]:
 
 
 def resident(task: ImageTask) -> list[ImageData]:
-    """Return the training and test images of ``task`` in the format of the engines."""
+    """Return the training and test images of ``task`` in the format that engines read."""
     mean, std = torch.tensor([task.mean, task.std], dtype=torch.float64)
     parts = (task.train, task.test)
     return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
@@ -275,7 +275,7 @@ def check_sizes(federation: Federation) -> list[str]:
     """Check how many training examples each client has; return notes for the user.
 
     Raises:
-        UserError: A client has no training examples, or less than one batch if the settings require a full batch.
+        UserError: A client has no training examples, or too few for a full batch if the settings require one.
     """
     training = federation.training
     clients = federation.clients
@@ -293,6 +293,6 @@ def check_sizes(federation: Federation) -> list[str]:
     problem = f"{training.batch_size} is too large for {counted(len(small), 'client')}"
     if training.drop_last or training.small_clients == "stop":
         other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
-        smallest = f"(smallest training set: {name}, {counted(size, 'example')})"
+        smallest = f"({name} has the smallest training set: {counted(size, 'example')})"
         raise UserError(f"{problem} {smallest}", "training.batch_size", hint=f"Use at most {size}, or set {other}")
     return [*notes, f"training.batch_size={problem}; clients with fewer examples train on one smaller batch"]

@@ -37,7 +37,7 @@ from knot_runner.util.processes import cores
 def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[Federation]:
     """Cluster the clients by the distances between their data; return the clusters.
 
-    Facts about the clusters are added to ``record``. Without a similarity graph, all clients form one cluster.
+    Facts about the clusters are added to ``record``. With ``clustering.graph=none``, all clients form one cluster.
 
     Raises:
         UserError: A setting does not fit the clients.

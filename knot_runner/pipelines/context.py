@@ -129,7 +129,7 @@ class RunRecord:
         self.facts.update(facts)
 
     def note(self, text: str) -> None:
-        """Add a note to the result, and print it."""
+        """Add the note ``text`` to the result, and print the note."""
         self.notes.append(text)
         self.show(text)
 
@@ -167,7 +167,7 @@ class RunContext:
         return images
 
     def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
-        """Write a global model's predictions on all test examples to a file; return the metrics as result fields.
+        """Write a file with a global model's predictions on all test examples; return the metrics as result fields.
 
         The ``probabilities`` have shape [N, C].
         """

@@ -125,7 +125,7 @@ def _bound(context: RunContext, federation: PartyFederation, state: StageState, 
 
 
 def distillation_costs(context: RunContext, federation: PartyFederation) -> Facts:
-    """Return the sent bytes and the FLOPs of all stages, including stages that another run has computed."""
+    """Return the costs (bytes sent, and FLOPs) of all stages, including stages that another run has computed."""
     counter = StageCounter(context.store)
     rows = []
     stages = {}

@@ -53,7 +53,7 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write the files that are needed to predict with the models in ``kept``, except ``model.safetensors``.
+    """Write the files, other than ``model.safetensors``, that are needed to predict with the models in ``kept``.
 
     Args:
         context: The run.
@@ -89,7 +89,7 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return a dict from names of a model's parameters and buffers to tensors.
+    """Return the parameters and buffers of a model as a dict from name to tensor.
 
     The keys of ``tensors`` are names with a prefix. ``parts`` lists the prefixes of the model. If a name occurs with
     several of these prefixes, the tensor with the last one is returned.

@@ -46,7 +46,7 @@ def run_locked(context: RunContext) -> RunResult:
     The result of a finished run is returned at once. An unfinished run resumes from its last commit.
 
     Raises:
-        UserError: The settings, the data or the hardware do not fit.
+        UserError: The settings do not fit the data or the hardware.
     """
     finished = finished_result(context)
     if finished is not None:
@@ -97,7 +97,7 @@ def _computed(context: RunContext) -> RunResult:
     """Read the data, import and run the pipeline of the method's family, and return the result.
 
     Raises:
-        UserError: The settings, the data or the hardware do not fit.
+        UserError: The settings do not fit the data or the hardware.
     """
     began = time.monotonic()
     family = family_of(context.method)

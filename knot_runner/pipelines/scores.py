@@ -85,7 +85,7 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
 
 
 def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
-    """Return the predictions, given each client's logits and labels. All but the first ``seen`` clients are unseen."""
+    """Return the predictions, given each client's logits and labels. Clients with an index >= ``seen`` are unseen."""
     accuracies: Accuracies = []
     for client_logits, client_labels in zip(logits, labels, strict=True):
         hits = (client_logits.argmax(1) == client_labels).double()
@@ -96,7 +96,7 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
 def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
     """Yield the logits of each request. Only a few models are in memory at a time.
 
-    ``values``: the number of parameters of a model plus the number of logits for a request.
+    ``values``: the number of parameters of one model plus the number of logits for one request.
     """
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
@@ -151,8 +151,8 @@ def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
 def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list[Federation]) -> float:
     """Return the unweighted mean of the accuracies of ``clusters``.
 
-    The accuracy of a cluster is measured on all test examples of its clients. ``accuracies``: the accuracy of each
-    client in ``federation.numbers``.
+    The accuracy of a cluster is measured on all test examples of its clients. ``accuracies`` holds one accuracy per
+    client, in the order of ``federation.numbers``.
     """
     accuracy_of = dict(zip(federation.numbers, accuracies, strict=True))
     means = []

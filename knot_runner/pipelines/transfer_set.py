@@ -59,8 +59,9 @@ def server_examples(
 ) -> tuple[ClientData, ServerExamples]:
     """Add the server's unlabeled examples to the training examples ``data``.
 
-    If the transfer set was held out from ``data``, its examples keep their row numbers, but lose their labels. All
-    other examples of the server are appended. The server's model is evaluated on all examples of ``test``.
+    If the transfer set was held out from ``data``, its examples keep their row numbers, but lose their labels. A
+    separate transfer set is appended to ``data``, and so are random examples for measuring biases. The server's model
+    is evaluated on all examples of ``test``.
 
     Returns:
         All training examples, and the row numbers of the server's examples.

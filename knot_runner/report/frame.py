@@ -193,8 +193,8 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
     """Return the runs of :func:`read_runs` that pass all ``filters``.
 
-    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. The attribute ``lines`` of the
-    result names each plug-in that a run uses but that is not loaded. It also lists values in ``filters`` that no run
+    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. The result's attribute
+    ``lines`` names each plug-in that a run uses but that is not loaded. It also lists values in ``filters`` that no run
     has.
 
     Raises:
@@ -217,7 +217,7 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
 def read_runs(out: Path, data: str | None = None) -> RunSet:
     """Return all runs in the folders ``<task>/<method>/<run id>/`` below ``out``.
 
-    Folders that cannot be read are left out. The attribute ``lines`` of the result names these folders.
+    Folders that cannot be read are left out. The result's attribute ``lines`` names these folders.
 
     Args:
         out: The folder that contains the run folders.

@@ -167,8 +167,8 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Check the files ``names`` in the folder of a run, and return the run.
 
-    If a file that a finished run saved is now missing or damaged, the returned run has the status "damaged". A
-    file that the run never saved is not checked.
+    If a file that a finished run saved is now missing or damaged, the returned run has the status "damaged". A file
+    that the run never saved is not checked.
     """
     try:
         for name in names:
@@ -190,7 +190,7 @@ def require_results(runs: Sequence[Run]) -> None:
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:
-    """Return the error to raise if none of ``runs`` is finished. The message lists known problems."""
+    """Return the error to raise if none of ``runs`` is finished. The message lists the known problems of the runs."""
     what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     if reasons:

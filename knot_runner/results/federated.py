@@ -67,7 +67,7 @@ class TransferFacts:
         negative: Fraction of negative weights among the weights of other clients' updates.
         within: Mean weight of another client's update if both clients are in the same group.
         across: Mean weight of another client's update if the two clients are in different groups.
-        auc: Area under the ROC curve if the weights predict whether two clients are in the same group.
+        auc: Area under the ROC curve when the weights are used to predict whether two clients are in the same group.
         step: Number of gradient-descent steps that led to the deployed matrix.
         scale: Largest eigenvalue of the Gram matrix of the clients' updates.
         leaves: Kinds of data that each client sends.

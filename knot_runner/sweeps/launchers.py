@@ -34,7 +34,7 @@ class PlannedConfigs:
     """
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Return a copy of ``master`` with a job's run id, which is the only item of ``overrides``."""
+        """Return a copy of ``master`` with a job's run id. The run id is the only item of ``overrides``."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config

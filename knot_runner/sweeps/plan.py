@@ -27,7 +27,7 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep. ``folder`` stores the configs of all jobs. A mark in ``folder`` is a signal to all processes."""
+    """A sweep's plan. ``folder`` holds the configs of all jobs. A mark in ``folder`` is a signal to all processes."""
 
     folder: Path
 

@@ -163,7 +163,7 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     if close is not None:
         return f" (did you mean '{close}'?)"
     if listed_by:
-        return f". Run '{listed_by}' to list them. To add your own, use --config-dir=DIR or plugins=[FILE]"
+        return f". Run '{listed_by}' to list the names. To add a name, use --config-dir=DIR or plugins=[FILE]"
     if 0 < len(names) <= MAX_NAMES:
         return f" (choose from {', '.join(names)})"
     return ""

@@ -92,7 +92,7 @@ def require_writable(folder: Path, key: str) -> None:
             pass
     except OSError as problem:
         if isinstance(problem, FileExistsError | NotADirectoryError):
-            raise UserError(f"{folder} is not a folder and cannot be created", key) from None
+            raise UserError(f"{folder} is not a folder, and no folder can be created there", key) from None
         kind = type(refused(folder, problem))
         raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
 

@@ -28,7 +28,7 @@ Handler = Callable[[Any], Any]
 AHEAD = 2
 _DIED = (
     "hardware.num_workers: a worker process died (out of memory?). Repeat the command to resume. "
-    "If it dies again, use hardware.num_workers=1"
+    "If a worker dies again, use hardware.num_workers=1"
 )
 
 

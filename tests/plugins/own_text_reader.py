@@ -12,7 +12,7 @@ def read_fasttext(path):
     for number, line in read_lines(path):
         label, _, text = line.strip().partition(" ")
         if not label.startswith(PREFIX):
-            raise UserError(f"{path}: line {number}: begins without {PREFIX}NAME")
+            raise UserError(f"{path}: line {number}: does not begin with {PREFIX}NAME")
         if not line.endswith("\n"):
             raise UserError(f"{path}: line {number}: has no line end. The file may be cut short")
         yield number, {"label": label.removeprefix(PREFIX), "text": text}

@@ -63,7 +63,7 @@ def _format_of(file: str) -> str:
     if form not in FORMATS:
         raise UserError(f"unknown format{nearest(form, FORMATS)}", f"--out={file}")
     if not path.parent.is_dir():
-        raise UserError(f"folder not found: {path.parent}", f"--out={file}")
+        raise UserError(f"folder '{path.parent}' not found", f"--out={file}")
     return form
 
 

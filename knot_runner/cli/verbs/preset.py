@@ -56,7 +56,7 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
-        raise UserError("expected a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
+        raise UserError("expected a preset", verb, hint="Run 'knot-runner ls experiment' to list the presets")
     return preset_of(name, [*options.flags, *overrides])
 
 

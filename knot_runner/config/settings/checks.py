@@ -28,7 +28,8 @@ BLOCK = "for_"
 VARIANT = "on_"
 #: Block of a file of ``training`` -> the methods that it is for.
 BLOCKS = {
-    "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning", "for_central": "methods such as kd",
+    "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning",
+    "for_central": "kd and similar methods",
 }  # fmt: skip
 #: Block of a file of ``training`` that applies to methods without training.
 IDLE = "for_nothing"
@@ -65,7 +66,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     method = choice(config, "method")
     kind_of_task = TASK_KINDS[task_kind]
     if task_kind not in family.tasks:
-        why = f"the method does not support a task that {kind_of_task.contents}"
+        why = f"the task {kind_of_task.contents}, but the method does not support such tasks"
         raise Misfit(method, task, why, f"Use method={kind_of_task.method}")
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
@@ -109,7 +110,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 def is_idle(training: Config) -> bool:
     """Return whether the composed group ``training`` suits a method that trains no model.
 
-    The result is true if the group consists of ``for_...`` blocks and one of the blocks is ``for_nothing``.
+    The result is true if the group has only ``for_...`` blocks, including ``for_nothing``.
     """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 

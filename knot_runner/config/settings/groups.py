@@ -158,7 +158,7 @@ class PathSettings:
     output_dir: str
 
     def __post_init__(self) -> None:
-        require(self.output_dir != "", "output_dir", "expected a folder (. is the current folder), got an empty string")
+        require(self.output_dir != "", "output_dir", "expected a folder ('.' is the current one), got an empty string")
         for key in ("data_dir", "output_dir"):
             path = Path(getattr(self, key) or "").expanduser()
             longest = max(map(len, map(os.fsencode, path.parts)), default=0)

@@ -211,7 +211,7 @@ class CustomSettings(ImageModel):
     def __post_init__(self) -> None:
         parts = self.target.split(":")
         fits = len(parts) == 2 and all(parts)
-        require(fits, "target", f"expected module:function, where the module is one of plugins, got {self.target!r}")
+        require(fits, "target", f"expected module:function with a module that 'plugins' lists, got {self.target!r}")
 
 
 #: ``model.kind`` -> its settings.

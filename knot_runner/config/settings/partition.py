@@ -14,7 +14,7 @@ from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 
 Alpha = Annotated[
-    float, Holds(lambda value: 0 < value <= 1e6, "a number above 0 and at most 1e6 (IID data: partition.kind=iid)")
+    float, Holds(lambda value: 0 < value <= 1e6, "a number above 0, at most 1e6 (for IID data, use partition.kind=iid)")
 ]
 
 
@@ -137,7 +137,7 @@ class PartyShares:
         require(
             total < 1,
             "transfer",
-            f"with partition.server, the sum is {total:g}, so no images remain for the clients. Use a sum below 1",
+            f"the sum of 'server' and 'transfer' is {total:g}, so no images remain for the clients. Use a sum below 1",
         )
 
 
@@ -212,7 +212,7 @@ def stages_valid(config: Config) -> float | None:
 
 
 def held_out_shares(config: Config) -> Config:
-    """Return the values for :class:`HeldOut` in the composed ``config`` of a federated run; {} if there are none.
+    """Return the values for :class:`HeldOut` in the composed ``config`` of a federated run; {} if there are no values.
 
     The values are not checked. Two shares have defaults in place of null:
 
@@ -244,9 +244,9 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Return a text that lists the withheld shares of training examples that differ between runs; "" if all are equal.
+    """Compare the withheld shares of training examples between runs. Return a text that lists unequal shares.
 
-    The text ends with the overrides that make the shares equal.
+    The text ends with the overrides that make the shares equal. The text is "" if all shares are equal.
 
     Args:
         configs: Configs of the runs.

@@ -47,7 +47,7 @@ class UserPrivacySettings:
 
     def __post_init__(self) -> None:
         only_one = (self.noise_multiplier is None) != (self.epsilon is None)
-        require(only_one, "noise_multiplier", "expected either noise_multiplier or epsilon. Set the other to null")
+        require(only_one, "noise_multiplier", "set exactly one of noise_multiplier and epsilon. Use null for the other")
         noisy = self.noise_multiplier != 0
         require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
@@ -66,7 +66,7 @@ class UserPrivacySettings:
         elif isinstance(method, LocalAlgorithmSettings):
             why = "the clients send nothing, so there is nothing to protect"
         elif method.clustering is not None:
-            why = "method.clustering computes distances between the clients' data without privacy"
+            why = "method.clustering computes distances between clients from data that privacy does not protect"
             hint = "Use method.clustering=null"
         elif settings.fleet is not None:
             why = "the privacy accountant does not cover how a fleet changes which clients participate"

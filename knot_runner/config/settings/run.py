@@ -149,8 +149,8 @@ def build_run(config: Config) -> Settings:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(
-                "expected a name that starts with a letter, a digit or '_', and contains only letters, digits, '_', "
-                f"spaces, '.', '+' and '-', got {name!r}",
+                f"{name!r} is not a valid name. Start with a letter, a digit or '_', and use only letters, digits, "
+                "'_', spaces, '.', '+' and '-'",
                 f"{group}.name",
             )
     if config.get("training") is not None:

@@ -37,7 +37,7 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the names of the data sets and files that may be missing.
 
     Args:
-        missing: The setting ``task.missing``: a list of names, "skip" (all names in ``optional``) or "error" (no names).
+        missing: The setting ``task.missing``: a list of names, "skip" (all of ``optional``) or "error" (no names).
         optional: The setting ``task.optional``.
     """
     if isinstance(missing, list):
@@ -57,7 +57,7 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
     if not isinstance(missing, list):
         return
     for name in missing:
-        problem = f"no data set or file that may be missing is named {name!r}{nearest(name, known)}"
+        problem = f"{name!r} is not among the data sets and files that may be missing{nearest(name, known)}"
         require(name in known, "missing", problem)
 
 

@@ -78,9 +78,9 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if problem := images_problem(parts.train, settings):
-        return f"{problem} (train)"
+        return f"in 'train' {problem}"
     if parts.test is not None and (problem := images_problem(parts.test, settings)):
-        return f"{problem} (test)"
+        return f"in 'test' {problem}"
     return ""
 
 

@@ -86,8 +86,8 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     for label, name, data in files:
         if label not in classes:
             raise UserError(
-                f"folder {label!r} is not in task.classes{nearest(label, classes)}. Add it to task.classes, or remove "
-                "the folder",
+                f"folder {label!r} is not in task.classes{nearest(label, classes)}. Add the class, or remove the "
+                "folder",
                 name,
             )
         rows.append((classes.index(label), name, decode(name, data, shape)))

@@ -84,8 +84,8 @@ def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
     """Alter the examples of some clients. Return the altered task and the new partition.
 
-    With ``kind="noise"``, test examples are not altered. In the new partition, altered clients belong to group 1, and
-    all other clients to group 0.
+    ``kind`` is the setting ``partition.alter``. With "noise", test examples are not altered. In the new partition,
+    altered clients belong to group 1, and all other clients to group 0.
 
     Raises:
         UserError: An example is assigned to several clients, or there are fewer than two clients.
@@ -128,7 +128,7 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are assigned to several clients, but each client alters its examples "
+            f"{shared} {split} examples are each assigned to several clients, but every client alters its examples "
             "differently. Use partition=natural, iid or dirichlet",
             "partition.alter",
         )
@@ -175,7 +175,7 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     if most is not None:
         if most > count:
             raise UserError(
-                f"{most} is larger than the {count} images of {settings.name}. Use at most {count}, or null for all",
+                f"expected at most {count} (the number of images of {settings.name}) or null for all, got {most}",
                 "transfer.max_examples",
             )
         chosen = np.random.default_rng(settings.cut_seed).permutation(count)[:most]

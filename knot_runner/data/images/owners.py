@@ -176,7 +176,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
         )
     if wanted is not None:
         if wanted > len(kept):
-            raise UserError(f"{wanted} is more than the {len(kept)} {many}. Use fewer clients", "partition.num_clients")
+            raise UserError(f"expected at most {len(kept)} (number of {many}), got {wanted}", "partition.num_clients")
         kept = np.sort(rng.choice(kept, wanted, replace=False))
     names = [whole.names[client] for client in kept]
     return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
@@ -210,7 +210,7 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
         raise UserError(
-            f"{classes} is more than the {len(present)} classes with training examples. Use fewer classes",
+            f"expected at most {len(present)} (the number of classes with training examples), got {classes}",
             "partition.classes_per_client",
         )
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset

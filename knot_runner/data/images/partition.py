@@ -41,7 +41,7 @@ FLOOR = 10
 #: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
     "dirichlet": "Use fewer clients, partition.floor=1 or a larger partition.alpha",
-    "pairs": "Use fewer clients, or groups of classes with more examples",
+    "pairs": "Use fewer clients, or classes with more examples in partition.groups",
 }
 
 
@@ -267,8 +267,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"partition=natural needs the {many} of the examples, but task {task.name} (task.source={task.source}) "
-            "names none. Use partition=iid, dirichlet or shards",
+            f"partition=natural needs the {settings.by} of each example, but task {task.name} "
+            f"(task.source={task.source}) names no {settings.by}. Use partition=iid, dirichlet or shards",
             f"partition.by={settings.by}",
         )
     clients = settings.embedded_clients
@@ -294,9 +294,9 @@ def _problem(partition: object, settings: object, task: ImageTask, rng: np.rando
             return f"{name} rows of {len(rows)} clients for {clients} names"
         for client, part in enumerate(map(np.asarray, rows)):
             if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
-                return f"{name} rows of client {client} that are not a list of integers"
+                return f"for client {client} {name} rows that are not a list of integers"
             if len(part) and not 0 <= part.min() <= part.max() < count:
-                return f"{name} rows outside 0 to {count - 1} for client {client}"
+                return f"for client {client} {name} rows outside 0 to {count - 1}"
     return ""
 
 

@@ -137,7 +137,7 @@ class LocalTraining:
         """Return whether this request can be trained without the reference engine.
 
         Such a request has SGD with a constant learning rate, no held-out examples and no local program. The
-        ``reads_head`` of its objective is false.
+        objective's ``reads_head`` is false.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None

@@ -72,7 +72,7 @@ class Hint(nn.Module):
 
     - ``l2``: the mean of (h - g)^2 over the elements of an example
     - ``l1``: the mean of |h - g| over the elements of an example
-    - ``ce``: -sum over channels of softmax(g) log softmax(h), averaged over positions
+    - ``ce``: minus the sum over channels of softmax(g) log softmax(h), averaged over positions
 
     The adapter is initialized with torch's global random generator.
     """

@@ -65,8 +65,8 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
             named = getattr(options, "taps", None) or default_taps(term.taps, student, teacher)
             if not named:
                 raise UserError(
-                    f"this term needs feature maps of both student {student.spec.name!r} and teacher "
-                    f"{teacher.spec.name!r}. Use kd or rkd, which work with any network",
+                    f"this term needs feature maps, but student {student.spec.name!r} or teacher "
+                    f"{teacher.spec.name!r} has none. Use kd or rkd, which work with any network",
                     f"{where}.taps",
                 )
             own_taps, other_taps = zip(*named, strict=True)

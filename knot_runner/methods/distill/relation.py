@@ -78,9 +78,9 @@ def _nearness_shares(x: Tensor) -> Tensor:
 def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
     """Return the weighted sum of the distance loss and the angle loss of RKD, a scalar (Park et al. 2019).
 
-    For the distance loss, each network's distances between examples are divided by that network's mean distance. This
-    loss is the smooth L1 difference between the two networks' distances, averaged over all pairs of examples. For the
-    angle loss, see :func:`angle_relation`.
+    For the distance loss, each network's distances between examples are divided by that network's mean distance. The
+    distance loss is the smooth L1 difference between the two networks' distances, averaged over all pairs of examples.
+    For the angle loss, see :func:`angle_relation`.
     """
     loss = nothing_to_compare(f)
     if options.distance:

@@ -34,7 +34,7 @@ def true_labels(
 def softened_outputs(
     options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return KL(p || q) or the cross-entropy -sum p log q for each example, shape [B] (Hinton et al. 2015).
+    """Return KL(p || q) or the cross-entropy ``-sum(p log q)`` for each example, shape [B] (Hinton et al. 2015).
 
     ``options.form`` selects one of these losses. Let tau be the temperature. q is softmax(z / tau) for the student's
     logits z, and p is softmax(v / tau) for the teacher's logits v. With several teachers, p is the mean of their

@@ -57,7 +57,7 @@ class TermInputs:
     """The inputs from which ``Term.make`` builds a loss.
 
     Attributes:
-        student: The student's outputs for a few examples. They define the shapes of the taps.
+        student: The student's outputs for a few examples. These outputs define the shapes of the taps.
         teachers: The outputs of each teacher for the same examples.
         pairs: For each teacher, the pairs (student's tap, teacher's tap) to compare.
         examples: The number of the student's training examples.
@@ -76,8 +76,9 @@ class Term:
     """A kind of loss term, as registered in :data:`TERMS`.
 
     ``make(options, inputs)`` returns the unweighted loss as a function or a ``torch.nn.Module``. A module's parameters
-    are trained together with the student's parameters. A module's buffers are saved in each checkpoint. They may change
-    only in training mode. The loss is called exactly once per step, so it may draw random numbers from ``batch.draws``.
+    are trained together with the student's parameters. A module's buffers are saved in each checkpoint. Buffers may
+    change only in training mode. The loss is called exactly once per step, so it may draw random numbers from
+    ``batch.draws``.
     """
 
     #: dataclass of the settings, including ``weight`` and, if the term reads taps, ``taps``
@@ -122,7 +123,7 @@ def mean_over_teachers(
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """Return all pairs of taps to compare and the features at these taps, teacher by teacher.
+    """Return one entry for each compared pair of taps, teacher by teacher.
 
     Each entry is (student's tap, student's features, teacher's tap, teacher's features).
     """
@@ -134,7 +135,7 @@ def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
 
 
 class PairModules(nn.Module):
-    """A loss with a separate module for each pair of taps of each teacher.
+    """A loss with a separate module for each entry of :func:`compared_taps`.
 
     ``make(f, g)`` creates the module of a pair from the shapes of the student's features f and the teacher's features
     g. ``each[i](f, g, batch)`` returns the loss [B] of entry i of :func:`compared_taps`. Losses are summed over pairs

@@ -156,7 +156,7 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the weighted mean of the messages, and an empty log row.
 
     The weight of a client is its number of training examples. With ``uniform`` aggregation, all clients have equal
-    weights. In message parts that ``gathering.unweighted`` names, all clients always have equal weights. The mean has
+    weights. For the message parts in ``gathering.unweighted``, all clients always have equal weights. The mean has
     the dtype float64. If there are no messages, the mean is {}.
     """
     sums, weights = ClientMessage(), defaultdict[str, float](float)
@@ -185,9 +185,9 @@ def fold(
 
     Let lr be the server's learning rate. ``method.server.optimizer`` selects the formula for the new w:
 
-    - ``none``: w + lr d
-    - ``momentum`` (FedAvgM): w + lr u, for the updated velocity u <- beta1 u + d
-    - ``adam`` (FedAdam, Reddi et al. 2021, Algorithm 2): w + lr m / (sqrt(v) + tau), for Adam's moments m and v of d
+    - ``none``: w + lr * d
+    - ``momentum`` (FedAvgM): w + lr * u, for the updated velocity u <- beta1 * u + d
+    - ``adam`` (FedAdam, Reddi et al. 2021, Algorithm 2): w + lr * m / (sqrt(v) + tau), for Adam's moments m and v of d
 
     The mean change of the clients' running statistics is added to the global running statistics.
     """
@@ -219,8 +219,8 @@ def _moment(state: FederatedState, name: str, step: Tensor) -> Tensor:
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the model that the client uses.
 
-    This is the global model. If the client has unshared parameters or local running statistics, they replace the global
-    ones.
+    The client uses the global model. If the client has unshared parameters or local running statistics, these values
+    replace the global values.
     """
     weights = state["weights"]
     if f"client/{client}/unshared" in state:

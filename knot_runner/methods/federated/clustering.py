@@ -24,7 +24,7 @@ class Clusters:
     """The result of a clustering.
 
     Attributes:
-        labels: The cluster index of each client. Clusters are sorted by their first clients.
+        labels: The cluster index of each client. Clusters are sorted by their lowest client number.
         eigenvalues: Eigenvalues of the graph's normalized Laplacian, ascending; empty if no graph was built.
     """
 
@@ -99,9 +99,9 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """Return the edge weights of the graph of clients, shape [N, N]. Each weight is between 0 and 1.
 
     Let s be ``settings.scale``. Without ``settings.neighbors``, an entry d of ``matrix`` gives the weight (s - d) / s.
-    With ``settings.neighbors``, each client selects this number of nearest clients. As in the public code, the client
-    itself is one of them. An edge has weight 1 if its two clients select each other. The weight is 1/2 if only one
-    client selects the other, and 0 if neither does.
+    With ``settings.neighbors``, each client selects this number of nearest clients, including itself (as in the public
+    code). An edge has weight 1 if its two clients select each other. The weight is 1/2 if only one client selects the
+    other, and 0 if neither does.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -130,7 +130,7 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the number of clusters k, from 1 to N/2, for which eigenvalue k + 1 minus eigenvalue k is largest.
+    """Return the number of clusters: the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1.
 
     ``values`` holds eigenvalues 1 to N, in ascending order. Source: von Luxburg 2007, 8.3.
     """
@@ -143,7 +143,7 @@ def eigengap(values: np.ndarray) -> int:
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:
     """Return the adjusted Rand index between ``clusters`` and the known ``groups`` of clients.
 
-    It is 1 for equal groupings, and about 0 for random groupings. If ``groups`` is None, the result is None.
+    The index is 1 for equal groupings, and about 0 for random groupings. If ``groups`` is None, the result is None.
     """
     return None if groups is None else float(adjusted_rand_score(groups, clusters))
 

@@ -79,7 +79,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
 
 def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the objective ``CE(z, y) + weight CE(z / tau, softmax(F_y / tau))``.
+    """Return the objective ``CE(z, y) + weight * CE(z / tau, softmax(F_y / tau))``.
 
     z are the client's logits, y is the label, and F_y are the other clients' mean logits for label y. For examples
     whose F_y is unknown, the second term is 0.
@@ -138,7 +138,10 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state with each participant's message or, with privacy, with statistics of all messages."""
+    """Add each participant's message to the state. Return the new state, and an empty log row.
+
+    With privacy, statistics of all messages are added instead.
+    """
     after = dict(state)
     for sent in answers.each:
         after[f"label_logits/{sent.client}"], after[f"label_counts/{sent.client}"] = sent.parts.values()

@@ -218,7 +218,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
         raise UserError(
-            f"fedgen needs one linear layer as head, but the head has the tensors {', '.join(head_fields)}",
+            f"fedgen needs a head that is one linear layer, but this head has the tensors: {', '.join(head_fields)}",
             "model.head",
         )
     return head_fields["weight"], head_fields["bias"]

@@ -43,7 +43,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     epochs = federation.training.local_epochs
     if isinstance(config, FedRepSettings) and (config.head_epochs or 0) >= epochs:
         raise UserError(
-            f"with training.local_epochs={epochs}, {config.head_epochs} epochs for the head leave none for the body. "
+            f"{config.head_epochs} epochs for the head leave no epoch for the body (training.local_epochs={epochs}). "
             f"Use at most {epochs - 1}",
             "method.head_epochs",
         )

@@ -66,8 +66,8 @@ def message(
 ) -> ClientMessage:
     """Return FedAvg's message and ``control``, the change of the client's control variate.
 
-    By line 12 of Algorithm 1, this change is (w - w_k) / (K lr) - c. w is the received model, w_k is the model after K
-    local steps, and c is the server's control variate.
+    By line 12 of Algorithm 1, this change is (w - w_k) / (K * lr) - c. w is the received model, w_k is the model after
+    K local steps, and c is the server's control variate.
     """
     request = work.requests[0]
     result = work.trained[0]

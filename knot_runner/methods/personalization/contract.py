@@ -148,7 +148,7 @@ def personal_training(
 def train_all(
     config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
 ) -> list[LocalTraining]:
-    """Return one request per client, to train the client's model in ``starts`` for ``config.epochs`` epochs."""
+    """Return one request per client: train the client's model in ``starts`` for ``config.epochs`` epochs."""
     requests = []
     for client, start in enumerate(starts):
         recipe = personal_recipe(config, federation, client, config.epochs)

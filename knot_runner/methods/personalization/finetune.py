@@ -52,7 +52,7 @@ def finetune_request(
 ) -> LocalTraining:
     """Return the request to train one client from checkpoint ``step`` to the next checkpoint.
 
-    The loss includes the penalty ``prox ||theta - theta_0||^2``. The request's proximal term penalizes only the
+    The loss includes the penalty ``prox * ||theta - theta_0||^2``. The request's proximal term penalizes only the
     distance from the model at checkpoint ``step``. The request's ``control`` adds the rest of the penalty's gradient.
     """
     origin = federation.start(client)

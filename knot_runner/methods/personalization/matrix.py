@@ -30,7 +30,7 @@ HURT_EXAMPLES = 2
 
 @dataclass(frozen=True)
 class TestRows:
-    """The distinct test examples of all clients, and the clients to which they belong.
+    """The distinct test examples of all clients, and the clients to which each example belongs.
 
     Attributes:
         rows: The row numbers [N] of the distinct test examples.
@@ -109,8 +109,8 @@ def matrix_measures(
         examples: Number of test examples [K, K].
         correct: Number of correct predictions [K, K].
         loss: Summed loss [K, K].
-        clients: The clients that took part. ``unseen_accuracy`` is the ID accuracy of the remaining clients. All other
-            measures cover only the clients that took part.
+        clients: The clients that may take part in rounds. ``unseen_accuracy`` is the ID accuracy of the remaining
+            clients. All other measures cover only ``clients``.
         global_correct: Number of the global model's correct predictions on each client's examples, shape [K]. If given,
             ``clients_hurt`` is the fraction of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
             predictions than the global model.

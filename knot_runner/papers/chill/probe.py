@@ -190,8 +190,8 @@ def gradient_norms(
     """Return the gradient norms, shape [K, n], and whether each image is classified correctly, bool [n].
 
     There are K ``temperatures`` and n ``images``. The loss of an image with logits z and label y at temperature T is
-    the cross-entropy CE(z / T, y). Its gradient is taken with respect to the weights of the first linear or
-    convolutional layer, without bias. The model must process each image independently, as in evaluation mode.
+    the cross-entropy CE(z / T, y). Its gradient is taken with respect to the weights, but not the bias, of the first
+    linear or convolutional layer. The model must process each image independently, as in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))

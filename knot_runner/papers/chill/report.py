@@ -43,7 +43,8 @@ NO_TARGET = "no target, since its T=4 run is missing"
 def temperatures_table(request: TableRequest) -> Parts:
     """Return a table with a row per temperature and a block of columns per case.
 
-    Learning rate controls have separate rows. They train at T=1, with the learning rate divided by a temperature.
+    Each learning rate control has a separate row. A control trains at T=1, with the learning rate divided by a
+    temperature.
 
     ``request.options`` has two entries. ``target`` is ``best_of_T4`` or an accuracy. ``cases`` maps the name of each
     case to the settings of its runs.
@@ -154,7 +155,9 @@ def trace(request: TableRequest) -> Parts:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
-    """Yield lines about the seeds that are left out of the mean number of rounds to target and of the mean speed-up.
+    """Yield lines about the finished runs that have no number of rounds to target.
+
+    The mean number of rounds to target and the mean speed-up do not include these runs.
 
     ``rows``: the rows of ``case`` in the result of :func:`chilling_frame`.
     """
@@ -188,8 +191,8 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
     Args:
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
-        target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run with the same case and seed and
-            otherwise equal settings.
+        target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run that has the same case, seed and
+            other settings.
 
     Returns:
         ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:
@@ -257,7 +260,7 @@ OF_TARGET = {"rounds", "speedup"}
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return each run's target: the best accuracy of the T=4 run with the same seed and otherwise equal settings.
+    """Return each run's target: the best accuracy of the T=4 run that has the same seed and other settings.
 
     The result is a dict from run id to target. If a target is unknown, the value is a text with the reason.
     """

@@ -214,7 +214,7 @@ def record_coresets(
 
 
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn a coreset of each client's data, and classify each test example by the nearest point of all coresets."""
+    """Learn a coreset of each client's data. Classify each test example by the nearest point among all coresets."""
     config = context.method
     task = inputs.task
     partition = inputs.partition
@@ -252,7 +252,7 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return two accuracies: ``weighted`` is over all test examples, and ``unweighted`` is the mean over clients.
+    """Return the accuracy on all test examples as ``weighted``, and the mean client accuracy as ``unweighted``.
 
     ``right`` states for each test example whether it is classified correctly. ``tests`` holds the indices of each
     client's test examples.
@@ -274,16 +274,18 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     taken = round(config.encoder_share * count)
     if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"{config.encoder_share} gives the encoder none of {count} training images. Use 0.5", "method.encoder_share"
+            f"a share of {config.encoder_share} leaves no images for the encoder (training images: {count}). Use 0.5",
+            "method.encoder_share",
         )
     order = numpy_generator(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return one client's coreset [K, d], and its distance from the client's samples before the last step.
+    """Return one client's coreset [K, d], and a distance.
 
-    Random draws depend only on the seed, the client and the epoch.
+    The distance is between the points before the last step and the client's samples. Random draws depend only on the
+    seed, the client and the epoch.
 
     Raises:
         UserError: The points diverge.
@@ -299,7 +301,7 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 
 def own_labels(points: np.ndarray, clients: Clients, labels: np.ndarray) -> np.ndarray:
-    """Return the label of each point of all coresets, shape [M * K].
+    """Return the labels of all coreset points, shape [M * K].
 
     ``points`` [M, K, d] holds K points for each of M clients. A point gets the label of the nearest sample of the same
     client.

@@ -52,7 +52,7 @@ def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) ->
 
 
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
-    """Return the W2 distance between ``points`` [K, d] and ``target``, and its gradient with respect to ``points``.
+    """Return the W2 distance between ``points`` [K, d] and ``target``, and the gradient of W2, shape [K, d].
 
     The ``points`` c_i have equal masses. The points of ``target`` are y_j, and P is the optimal plan. The distance is
     ``W2 = (sum_ij P_ij |c_i - y_j|^2)^(1/2)``. With P held constant, the derivative of W2 with respect to c_i is

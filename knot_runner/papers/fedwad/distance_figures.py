@@ -67,10 +67,11 @@ DistanceRun = DoneRun[DistanceResult]
 def methods_of(
     runs: Iterable[DistanceRun], shown_settings: Collection[str] = OF_METHOD
 ) -> dict[str, list[DistanceRun]]:
-    """Return a dict from a method's name, such as ``FedWaD-a, S=10``, to its runs, ordered by seed.
+    """Return a dict from the name of each method, such as ``FedWaD-a, S=10``, to the method's runs.
 
-    Methods in exact mode (``FedWaD-e``) come first. Methods in approximate mode follow, sorted by support size. If runs
-    differ in settings that are not in ``shown_settings``, the name includes these settings.
+    Methods in exact mode (``FedWaD-e``) come first. Methods in approximate mode are sorted by support size. The runs of
+    a method are sorted by seed. If runs differ in settings that are not in ``shown_settings``, the name includes these
+    settings.
     """
     by_id = {run.run_id: run for run in runs}
     once = sorted(by_id.values(), key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
@@ -98,8 +99,8 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def moving_measure(runs: list[DistanceRun]) -> Drawing:
     """The interpolating measure and the distance's relative errors by iteration (Fig. 3).
 
-    Each method has a panel with the first two dimensions of the measure's points, colored by iteration. The points are
-    from the run with the lowest seed.
+    Each method has a panel with the first two dimensions of the measure's points. The color of a point stands for the
+    iteration. The points are from the run with the lowest seed.
 
     Further panels show relative errors by iteration; see :func:`excess`. Lines are means over seeds, and bands are 95%
     t intervals.

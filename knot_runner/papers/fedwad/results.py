@@ -148,7 +148,7 @@ class CoresetResult(_Coresets):
 
 @dataclass(kw_only=True)
 class KnnResult(_Coresets):
-    """Result of a run that learns one coreset per client and classifies by the nearest point of all coresets."""
+    """Result of a run that learns one coreset per client, and classifies by the nearest point among all coresets."""
 
 
 # ---------------------------------------------------------------------------------------------------------- summaries

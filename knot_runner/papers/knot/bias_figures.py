@@ -124,8 +124,8 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """Return a frame with the changes of each model's predictions if one word of a sentence changes.
 
     The frame has a row for each combination of ``model`` and ``probe``. A probe is a set of sentences that differ in
-    one word. The rows of the students come first, ordered by method. The rows of the model before distillation and of
-    the teachers follow. The other columns are:
+    one word. The students come first, ordered by method. The model before distillation is next, and the teachers are
+    last. The other columns are:
 
     - ``pairs``: the number of pairs of sentences
     - ``total_variation``: half the L1 distance between the two predictions of a pair, averaged over pairs

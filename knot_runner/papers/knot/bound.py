@@ -45,10 +45,10 @@ from knot_runner.util.files import Facts
 
 
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
-    """Return the facts of :func:`measure_bound` for a finished run. ``result`` is the run's result.
+    """Return the facts that :func:`measure_bound` computes for a finished run. ``result`` is the run's result.
 
     Raises:
-        UserError: The run is not a KNOT distillation, it diverged, its data have changed, or a stored stage is missing.
+        UserError: The run diverged or is not a KNOT distillation, its data have changed, or a stored stage is missing.
     """
     config = context.method
     settings = context.settings
@@ -154,8 +154,7 @@ class StudentPart:
     Attributes:
         q: Probabilities of K teachers for N texts and C labels, shape [N, K, C].
         weights: Teacher weights of shape [N, K], normalized to sum to 1 for each text.
-        largest_sum: The largest sum of a text's K teacher weights in training. The sum may differ from 1, because
-            training does not always normalize the weights.
+        largest_sum: The largest sum of a text's K teacher weights before they were normalized.
         losses: The student's exact transport loss for each text, shape [N]. A loss is between 0 and C_M, the largest
             distance between two labels.
         start_loss: Mean loss of the model from which the student's training started.
@@ -220,7 +219,7 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> Tensor:
-    """Return the indices of those ``keys`` that occur neither in ``seen`` nor earlier in ``keys``.
+    """Return the index of each key that occurs neither in ``seen`` nor earlier in ``keys``.
 
     These keys are added to ``seen``.
     """

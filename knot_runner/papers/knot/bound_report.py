@@ -54,8 +54,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap (held-out loss minus training loss) against the number N of training texts.
 
-    The gap has 95% intervals over seeds. Further lines show the bounds without their first terms. The returned text
-    compares the slope of log(gap) against log(N) with -1/2, the slope of the bounds.
+    The gap has 95% intervals over seeds. Further lines show each bound without its first term, a mean loss. The
+    returned text compares the slope of log(gap) against log(N) with -1/2, the slope of the bounds.
     """
     points = gap_points(runs)
     bands = estimates(points, ["name"], "texts")
@@ -79,7 +79,7 @@ def bound_figure(runs: list[Run]) -> Drawing:
 
 
 def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a frame with the measured gaps, and with the bounds without their first terms.
+    """Return a frame with the measured gaps, and with the sum of the second and the third term of each bound.
 
     A series is one kind of gap, or one bound. The frame has one row per series, seed and number of texts. Its columns
     are :data:`POINT`.
@@ -174,7 +174,7 @@ VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a cons
 
 
 def bound_table(title: str, record: Facts) -> Group:
-    """Return a terminal table of the bound in ``record``, the content of ``bound.json``. Footnotes follow the table."""
+    """Return a terminal table of the bound, and its footnotes. ``record`` is the content of ``bound.json``."""
     columns = []
     for head in ("bound", "class", *NUMBER_HEADS):
         columns.append(TerminalColumn(head, right=head in NUMBER_HEADS, no_wrap=True))

@@ -74,9 +74,10 @@ def label_diameter(points: Tensor) -> float:
 def lipschitz_constant(diameter: float) -> float:
     """Return C_M / (2 sqrt(2)), the Lipschitz constant of the loss as a function of the logits (l2 norm).
 
-    ``diameter`` is C_M. The constant is the product of two Lipschitz constants. For W1, the constant is C_M / 2, since
-    ``W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 * ||p - p'||_1``. For the softmax, the constant from the l2 norm to
-    the l1 norm is 1 / sqrt(2).
+    ``diameter`` is C_M. The result is the product of two Lipschitz constants:
+
+    - C_M / 2 for W1, since ``W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 * ||p - p'||_1``
+    - 1 / sqrt(2) for the softmax, from the l2 norm to the l1 norm
     """
     return diameter / (2 * math.sqrt(2))
 
@@ -93,7 +94,7 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
         classes: The number of labels K.
         diameter: The largest distance between two labels, C_M.
         complexity: The Rademacher complexity R of the functions that give one label's logit. For ``sharp_empirical``,
-            the empirical complexity R^ of the training texts.
+            the empirical complexity R^ on the training texts.
     """
     if form == "printed":
         return 32 * classes * complexity
@@ -103,7 +104,7 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
 
 
 def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
-    """Return the third term of a bound. The term shrinks with the number of independent ``texts``.
+    """Return the third term of a bound. The term shrinks as the number of independent ``texts`` grows.
 
     - ``printed``: the term in Theorem 5.2
     - ``derived``: the term of Theorem F.4. It equals the term of ``printed`` divided by K^1.5.

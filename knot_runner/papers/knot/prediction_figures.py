@@ -97,7 +97,7 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
-    """Confidence ||p - B|| of a prediction p for three labels, where B is the teacher's bias (Fig. 5).
+    """Confidence ||p - B|| of a prediction p, where B is the teacher's bias, in a task with three labels (Fig. 5).
 
     Each teacher has a triangle, the simplex of the labels. The triangle shows B, lines of equal confidence, and an
     arrow to the corner with the greatest confidence. The returned text gives B and the confidence at each corner. Only
@@ -184,8 +184,8 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 def vector_figure(runs: list[StagesRun]) -> Drawing:
     """t-SNE of the student's [CLS] vectors, colored by true label, with a panel per method and setting (Fig. 6-8).
 
-    Each panel shows the run with the lowest seed. The panel and the returned text give the mean over seeds of
-    :func:`purity`.
+    Each panel shows the run with the lowest seed. The panel and the returned text give the purity (see
+    :func:`purity`), averaged over seeds.
     """
     from sklearn.manifold import TSNE
 

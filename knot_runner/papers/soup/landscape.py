@@ -38,7 +38,7 @@ SEGMENT = [step / 20 for step in range(21)]
 class Plane:
     """A plane in weight space through the point ``origin``, spanned by the vectors ``first`` and ``second``.
 
-    The vectors are orthogonal and have equal length. All fields are float64 of shape [P].
+    The vectors are orthogonal and have equal length. All fields are float64 of shape [P], for P weights.
     """
 
     origin: Tensor
@@ -77,7 +77,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return the training requests of a round.
 
-    The first rounds fine-tune all clients. The later rounds fine-tune two selected clients (:func:`drawn`) again.
+    The first rounds fine-tune all clients. Later rounds repeat the fine-tuning of the two clients from :func:`drawn`.
     """
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
@@ -93,7 +93,7 @@ def fold(
 ) -> Folded:  # fmt: skip
     """Return the state and the log row after a round of fine-tuning.
 
-    If the round fine-tunes only the two selected clients, the state also receives a checkpoint of each of them.
+    A round that fine-tunes only the two selected clients also adds a checkpoint of each of these clients to the state.
     """
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
@@ -103,7 +103,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of rounds: those that fine-tune all clients, and one per checkpoint of the selected clients."""
+    """Return the number of rounds: those that fine-tune all clients, plus one per checkpoint of a selected client."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 

@@ -88,10 +88,11 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
-    """Contours of the loss on a plane in weight space, for the fine-tuning of two clients.
+    """Contours of the loss on planes in weight space, with one plane for each of two fine-tuned clients.
 
-    A client's left panel shows the loss on the client's own test examples. The right panel shows the loss on another
-    client's test examples, averaged over all other clients. Only the first run with landscapes is drawn.
+    A client's left panel shows the loss on the client's own test examples. The client's right panel shows the loss on
+    the test examples of the other clients. These clients have equal weights. Only the first run with landscapes is
+    drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)

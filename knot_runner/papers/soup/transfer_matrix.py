@@ -75,7 +75,7 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request for one SGD step of ``model``. The result contains the loss before the step.
+    """Return the request for one SGD step of ``model``. The result of the request contains the loss before the step.
 
     The loss is the mean cross-entropy of the examples ``rows`` at temperature 1. The learning rate is ``rate``. Running
     statistics do not change.
@@ -93,10 +93,10 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Return row numbers of the client's held-out examples: for learning lambda, and for early stopping.
+    """Return the row numbers of the client's held-out examples for learning lambda, and of those for early stopping.
 
-    Without ``early_stop``, all held-out examples are used for learning. With ``early_stop``, they are split at random
-    into two halves, seeded by (seed, client). If the halves are unequal, the half for learning is larger.
+    Without ``early_stop``, all held-out examples are used for learning. With ``early_stop``, the examples are split at
+    random into two halves, seeded by (seed, client). If the halves are unequal, the half for learning is larger.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:
@@ -196,7 +196,7 @@ def matrix_gradient(
 ) -> Tensor:
     """Return the gradient ``dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>`` for K clients, float64 [K, K].
 
-    ``learned`` holds each gradient request with its result. For a client without a request, row k is 0.
+    ``learned`` holds each gradient request with its result. If client k has no request, row k is 0.
     """
     moved = [(request.start.weights, result.weights) for request, result in learned]
     products = _updates(federation, state).products(moved)

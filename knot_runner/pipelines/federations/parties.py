@@ -41,8 +41,9 @@ def stages_of(settings: Settings) -> dict[Role, StageSettings]:
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
     """Return the examples of ``split`` that the run uses, in the order of the split.
 
-    The split ``train`` is limited to ``max_examples`` of the stage that trains on ``dataset``. The run's seed
-    determines the selected examples. A smaller limit selects a subset of the examples that a larger limit selects.
+    The size of the split ``train`` has a limit: the setting ``max_examples`` of the stage that trains on ``dataset``.
+    The run's seed determines which examples are used. A smaller limit selects a subset of the examples that a larger
+    limit selects.
     """
     examples = dataset.splits[split]
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
@@ -137,7 +138,7 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
-    """Put ``images`` and the mean and standard deviation of ``task`` into the store; return the reference."""
+    """Store ``images`` with the pixel mean and standard deviation of ``task``; return the reference to the artifact."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"images": images.digest, **stats}))
     tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}

@@ -169,7 +169,7 @@ class TextStore:
         return self._put({"texts": examples.digest}, lambda: examples, max_length)
 
     def put_random(self, bias: BiasSettings) -> Ref:
-        """Encode and store random texts; return the reference.
+        """Encode and store random texts; return the reference to the stored tokens.
 
         There are ``bias.texts`` texts, each of ``bias.tokens`` word pieces. The pieces are drawn uniformly, with
         replacement, from the whole vocabulary, and joined by spaces (KNOT App. D.1).
@@ -187,7 +187,7 @@ class TextStore:
         return self._put({"random": [bias.texts, bias.tokens], "seed": seed}, draw)
 
     def read(self, ref: Ref) -> TextData:
-        """Return the encoded texts at ``ref`` in the format of the engines."""
+        """Return the encoded texts at ``ref`` in the format that engines read."""
         tensors = self.context.store.get(*ref).tensors()
         labels = tensors.pop("labels")
         return TextData(Encoded(**tensors), labels)

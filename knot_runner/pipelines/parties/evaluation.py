@@ -214,7 +214,7 @@ def trained_models(
 
 
 def parties_after(federation: PartyFederation, state: StageState) -> dict[str, TrainedModel]:
-    """Return a dict from each party, including the server, to its model after mutual learning; {} for other methods."""
+    """Return a dict from each party and the server to its model after mutual learning; {} without mutual learning."""
     if not state.after:
         return {}
     return _models_of(federation, state.after | {federation.server.name: state.student})

@@ -76,7 +76,7 @@ def make_federation(context: RunContext, task: PartyTask) -> PartyFederation:
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
     """Return ``federation`` with the teachers' networks that ``config`` defines.
 
-    If a teacher is the model of a finished run, put its weights into ``store``.
+    If a teacher is the model of a finished run, put the teacher's weights into ``store``.
 
     Raises:
         UserError: The weights of a finished run do not fit the settings, or pretrained weights are set for a teacher
@@ -128,17 +128,17 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
             raise UserError(f"{folder}: the run was changed or deleted during this command. Repeat the command", key)
         settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
-        _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
+        _check_task(f"the teacher (run {teacher.run}, {key})", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data_dir):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"run {teacher.run} used different data than paths.data_dir has now: {change}", key)
+            raise UserError(f"the data of run {teacher.run} differ from the data in paths.data_dir: {change}", key)
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
         run = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
         theirs = load_tokenizer(run, run.services.parties(run))
         if theirs.to_str() != load_tokenizer(context, task).to_str():
-            hint = "Use the same model.vocab, or the same texts and model.vocab_size"
+            hint = "For both runs, use the same model.vocab, or the same texts and the same model.vocab_size"
             raise UserError(f"run {teacher.run} has a different vocabulary than the student", key, hint=hint)
 
 

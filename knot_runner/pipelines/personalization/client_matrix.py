@@ -49,7 +49,7 @@ class ClientMatrix:
 
 
 def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
-    """Yield the logits of each client's model on ``tests.rows``, shape [N, C].
+    """Yield the logits [N, C] of each client's model on the N examples ``tests.rows``.
 
     ``models`` holds pairs of a client and its model. Only a few models are in memory at a time.
     """

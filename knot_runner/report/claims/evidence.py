@@ -35,12 +35,12 @@ class Evidence:
         look: The last interim analysis for which there are enough seeds. The estimate uses only the seeds of this
             analysis, or all seeds if ``look`` is None.
         notes: Notes for the user, for example on effects that are left out.
-        bounds: The number of effects that are only lower bounds (``bounds[1]``) or only upper bounds (``bounds[-1]``),
-            because a run did not reach its target accuracy.
-        one_sided: Whether at least one effect has both diverged and finished runs. Always False for
+        bounds: Counts of effects that are only bounds: lower bounds in ``bounds[1]``, upper bounds in ``bounds[-1]``.
+            An effect is a bound if a run did not reach its target accuracy.
+        one_sided: Whether at least one effect has both a diverged run and a run that is done. Always False for
             :data:`TARGET_MEASURES`.
         basis: The sources of variation that the interval covers.
-        refused: Whether the runs hold out different fractions of the training examples, but the preset gives no reason.
+        refused: Whether the claim is refused, see ``ClaimSettings.unlike``.
     """
 
     estimate: EffectEstimate | None

@@ -50,7 +50,7 @@ Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the wanted measures on all resamples, and the reasons why some measures cannot be resampled.
+    """Return the wanted measures on resampled test examples, and the reasons why some measures are missing.
 
     Args:
         wanted: The measures to compute.

@@ -105,7 +105,7 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
     if claim.over is not None and (name not in over_clients or claim.over not in OVER):
         both = f"over={claim.over} and measure={name} cannot be combined"
-        fix = f"Remove 'over', or use measure={' or '.join(over_clients)} and over={'|'.join(OVER)}"
+        fix = f"Remove 'over', or use measure={' or '.join(over_clients)} with over={'|'.join(OVER)}"
         raise UserError(f"claim {claim.text!r}: {both}", hint=fix)
     computed = computed_metrics()
     if claim.against == BEFORE and name not in computed:

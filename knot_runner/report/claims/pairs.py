@@ -63,7 +63,7 @@ class Effect:
     """An effect for one seed: a weighted sum of the measures of runs.
 
     Attributes:
-        cell: Numbers that identify the settings of the effect. The seed is not included.
+        cell: Numbers that identify the settings of the effect's runs, except the seed.
         parts: The summands.
         value: The value of the effect, or None.
         why: The reason for a missing value.
@@ -97,8 +97,8 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
 
     Raises:
-        UserError: Several runs with equal seeds match the claim's ``of`` or ``against``, or the setting that
-            ``trend`` names is not a positive number.
+        UserError: Several runs with equal seeds match the settings in ``claim.of`` or ``claim.against``, or the setting
+            ``claim.trend`` is not a positive number.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -123,7 +123,7 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return a text on the first effect whose runs hold out different fractions of the training examples.
 
-    The text is "" if there is no such effect. A difference in a fraction that the claim varies is ignored.
+    The text is "" if there is no such effect. Fractions that the claim varies are not compared.
     """
     for effect in effects:
         if line := unlike_shares([run.config for run in effect.runs], claim.touched):
@@ -169,7 +169,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: 'of' or 'against' matches runs with equal seeds. Add {unlike} to separate them"
+                f"claim {claim.text!r}: 'of' or 'against' matches several runs of one seed. Add {unlike} to match one"
             )
     return by_place
 

@@ -102,7 +102,7 @@ class Claim:
         require(
             not (self.by and self.logs),
             "by",
-            "not allowed for 'rounds', 'time' and 'bytes', which are compared by ratio. Use expect={ratio: r}",
+            "not allowed for 'rounds', 'time' and 'bytes', which are compared as ratios. Use expect={ratio: NUMBER}",
         )
 
     @property
@@ -115,7 +115,7 @@ class Claim:
 
     @property
     def touched(self) -> frozenset[str]:
-        """Return the keys of the settings that the claim varies: the keys in ``of`` and ``against``, and ``trend``."""
+        """Return the keys of the settings that the claim varies. They are set by ``of``, ``against`` and ``trend``."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset(filter(None, (*self.of, *other, self.trend)))
 

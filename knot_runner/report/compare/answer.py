@@ -58,7 +58,7 @@ def compare_runs(
         measures: The measures in the table. () selects common measures, see :func:`measures_of`.
         best: The measure by which the best runs of each group are selected: ``KEY``, ``min:KEY`` or ``max:KEY``.
             "" selects all runs.
-        over: The searched settings. ``best`` selects their best values.
+        over: The searched settings. For each group, ``best`` selects the best values of these settings.
         sort: The column by which the rows are sorted, or "".
 
     Raises:

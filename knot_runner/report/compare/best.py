@@ -69,8 +69,8 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
         runs: The runs to compare.
         by: The settings that define the rows. None selects the settings that distinguish the runs, except the searched
             settings.
-        over: The searched settings. If they contain ``method.name``, the settings of the methods are searched, too. ()
-            selects the settings that distinguish the runs of a row.
+        over: The searched settings. If they contain ``method.name``, the settings of the methods are searched, too.
+            With (), the settings that distinguish the runs of a row are searched.
 
     Raises:
         UserError: No row has several values of the searched settings, or the seed is searched.
@@ -91,7 +91,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("each table row has only one value of these settings, so there is nothing to select", "--over")
+        raise UserError("these settings are constant in each table row, so there is nothing to select", "--over")
     return rows, over
 
 
@@ -116,8 +116,8 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best candidate in each row of the table.
 
     A candidate is a combination of values of the searched settings. Each candidate has a set of seeds. The candidates
-    of a row are compared at the most frequent of these sets. A candidate is eligible if it has the measure at all seeds
-    of this set.
+    of a row are compared at the seeds of the most frequent set. A candidate is eligible if it has the measure at all
+    of these seeds.
 
     Args:
         runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched

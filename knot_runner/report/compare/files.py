@@ -21,8 +21,8 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
     """Return a comparison table as a frame without rounding.
 
     A measure with the key M has four columns: the mean ``M.mean``, the ends of the interval ``M.low`` and ``M.high``,
-    and the number of runs ``M.n``. The other columns hold settings and counts of runs. Such a column is numeric if all
-    its values are numbers.
+    and the number of runs ``M.n``. The other columns hold settings and counts of runs. A column of a setting is numeric
+    if all its values are numbers.
     """
     import pandas as pd
 

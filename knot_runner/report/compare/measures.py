@@ -30,7 +30,7 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     Args:
         runs: The compared runs.
         names: The names of the measures, see :func:`resolve_measure`. () selects the default measures that all finished
-            runs have. If there are none, () selects the first default measure that any run has.
+            runs have. Without a common default measure, () selects the first default measure of any run.
 
     Raises:
         UserError: A name is unknown.
@@ -93,8 +93,8 @@ def measure_title(key: str) -> str:
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
     """Return the unit of a column, and the factor by which its ``values`` are divided for display.
 
-    For bytes and FLOPs, the unit and the factor are chosen by the largest value, for example ("MB", 1e6). For other
-    measures, the unit is "" and the factor is 1. ``key`` is the dotted key of the measure.
+    For bytes and FLOPs, the result, such as ("MB", 1e6), depends on the largest value. For other measures, the unit is
+    "" and the factor is 1. ``key`` is the dotted key of the measure.
     """
     if key.startswith("costs.bytes"):
         unit = "B"

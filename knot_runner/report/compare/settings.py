@@ -159,7 +159,7 @@ def resolve_keys(keys: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Return a dict from each dotted key to its shortest unique ending, such as ``lr`` for ``training.lr``.
 
-    Names and kinds of groups are shortened to the group: ``method.name`` becomes ``method``.
+    The endings ``.name`` and ``.kind`` are dropped first: ``method.name`` becomes ``method``.
     """
     ends = {}
     for key in keys:
@@ -175,13 +175,13 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def varying(settings: pd.DataFrame) -> list[str]:
     """Return the keys of the settings in which the runs differ, in the order that :data:`GROUP_NAMES` describes.
 
-    A setting that only some of the runs have is included.
+    The list includes settings that only some of the runs have.
     """
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """Return a few of ``keys`` that distinguish the same runs as all ``keys`` together.
+    """Return a few of ``keys`` that together distinguish the runs as well as all ``keys`` do.
 
     Args:
         settings: A frame of settings.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """Draw a matrix as a heat map with a color bar, and return the ``AxesImage`` of matplotlib.
+    """Draw a matrix as a heat map with a color bar, and return matplotlib's ``AxesImage``.
 
     Args:
         axes: The axes to draw on.

@@ -92,7 +92,7 @@ def parse_width(text: str) -> float:
     try:
         millimeters = float(text)
     except ValueError:
-        raise UserError("expected 'single', 'double' or millimeters, such as 85", f"--width={text}") from None
+        raise UserError("expected 'single', 'double' or a width in mm, such as 85", f"--width={text}") from None
     if not NARROWEST_MM <= millimeters <= WIDEST_MM:
         raise UserError(f"expected {NARROWEST_MM} to {WIDEST_MM} millimeters", f"--width={text}")
     return millimeters / MM_PER_INCH
@@ -105,7 +105,7 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
         figure: The figure.
         title: The title above the panels, left out in print.
         notes: The lines below the panels, left out in print.
-        path: The path of the files. The suffix of each file is replaced by its format.
+        path: The path of the figure. In the path of each file, the format replaces the suffix.
     """
     output = current_output()
     if not output.width:

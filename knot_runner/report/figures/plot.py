@@ -270,7 +270,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     is_number = pd.api.types.is_numeric_dtype
     values = typed_column(points[y])
     if not is_number(values):
-        raise UserError("some runs have no numeric value of this key", y)
+        raise UserError("in some runs, the value of this key is not a number", y)
     if request.smooth > 1:
         values = values.groupby(level=0).transform(lambda run: run.rolling(int(request.smooth), 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
@@ -283,7 +283,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if mark == "scatter" or (mark == "curve" and x in PROGRESS):
         numbers = typed_column(points[x])
         if not is_number(numbers):
-            raise UserError("some runs have no numeric value of this key. Use --mark=bar", x)
+            raise UserError("in some runs, the value of this key is not a number. Use --mark=bar", x)
         points = points.assign(x=numbers.astype(float) * _axis(x)[1])
         return points.assign(place=0 if mark == "scatter" else points["round"]), mark
     texts = points[x].map(written)

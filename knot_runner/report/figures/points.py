@@ -30,7 +30,7 @@ CLIENTS = "clients"
 
 
 def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
-    """Return the values that a figure can draw, as a frame with one column per setting and per measured number.
+    """Return the values that a figure can draw, as a frame with columns for settings and for measured numbers.
 
     The frame is indexed by run. The axes ``x`` and ``y`` of the figure determine the rows:
 

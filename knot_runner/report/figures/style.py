@@ -264,7 +264,7 @@ def draw_band(
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """Draw a box plot without outliers for each array in ``values``, and return the artists of matplotlib."""
+    """Draw a box plot without outliers for each array in ``values``, and return the matplotlib artists."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 

@@ -128,7 +128,7 @@ class Page:
 
     @property
     def mixed(self) -> list[str]:
-        """Return the keys of ``versions`` whose values differ between runs."""
+        """Return each key of ``versions`` that has different values in different runs."""
         return [key for key, values in self.versions.items() if len(set(values)) > 1]
 
 

@@ -205,8 +205,8 @@ def cluster_lines(result: FederatedResult) -> Iterator[str]:
 def distill_summary(name: str, result: DistillResult) -> Group:
     """Return the summary of a distillation that minimizes a weighted sum of loss terms.
 
-    The table shows the metrics of the student and of the other trained models. Below the table, one
-    line per loss term gives the weight of the term, and the initial ratio of the weighted term to the cross-entropy.
+    The table shows the metrics of the student and of the other trained models. Below the table, one line per loss term
+    gives the weight of the term, and the initial ratio of the weighted term to the cross-entropy.
     """
     measures = _measures(result)
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}

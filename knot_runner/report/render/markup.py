@@ -55,8 +55,8 @@ def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]
     """
     if not re.fullmatch(PLAIN_NAME, name):
         raise UserError(
-            f"{name!r} is not a valid file name. Begin the name and each folder in it with a letter, a digit or '_', "
-            "and use only these characters, '-' and '.'"
+            f"{name!r} is not a valid file name. Use only letters, digits, '_', '-' and '.', and begin no folder or "
+            "file name with '-' or '.'"
         )
     paths = []
     for ending, text in texts.items():

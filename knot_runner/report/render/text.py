@@ -114,8 +114,7 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return three texts of a table cell: the mean, the interval, and the paper's number.
 
     - If there is no mean, the first text is ``div.`` (at least one run diverged) or ``-``.
-    - The second text is an interval such as ``±0.010``. Without an interval, the second text is the
-      standard deviation.
+    - The second text is an interval such as ``±0.010``. Without an interval, this text is the standard deviation.
     - The third text is the paper's number in parentheses, with the paper's standard deviation.
 
     The second or third text is "" if its number is unknown.

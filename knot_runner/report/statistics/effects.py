@@ -148,8 +148,8 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
 
     Args:
         effects: One effect per seed, for n seeds.
-        replicates: The effects of the n seeds, computed on B resamples of the test examples, shape [B, n]. Seeds with the
-            same test examples must use the same resamples. Seeds with different test examples must use independent
+        replicates: The effects of the n seeds, computed on B resamples of the test examples, shape [B, n]. Seeds with
+            the same test examples must use the same resamples. Seeds with different test examples must use independent
             resamples. Without ``replicates``, the estimate reflects only the variation over seeds.
     """
     count = len(effects)

@@ -61,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield footnotes if the sources of data or the amounts of training data limit comparisons of the results."""
+    """Yield footnotes on data sources and amounts of training data that limit comparisons of the results."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."

@@ -166,8 +166,8 @@ class LabelProducts:
     def of_pairs(self, pairs: ndarray) -> ndarray:
         """For each of m pairs of sets, return the inner products of the pair's label vectors, shape [m, B, B].
 
-        B = S + 2 k vectors belong to a pair: those of the S first points, then k vectors for each set. k is the largest
-        number of classes in a set. If a set has fewer classes, the remaining entries are 0.
+        B = S + 2 k vectors belong to a pair: first the vectors of the S first points, then k class vectors of each set.
+        k is the largest number of classes in a set. If a set has fewer classes, the remaining entries are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())

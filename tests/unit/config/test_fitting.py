@@ -36,9 +36,8 @@ def test_family_accepts_only_its_task_kinds(kind, task):
         method = ONE_OF[family]
         words = [f"task={task}", f"method={method}"]
         if kind not in FAMILIES[family].tasks:
-            with pytest.raises(
-                Misfit, match=f"method={method} and task={task} cannot be combined: the method does not support"
-            ):
+            pair = f"method={method} and task={task}"
+            with pytest.raises(Misfit, match=f"{pair} cannot be combined: the task .* the method does not support"):
                 compose(words)
 
 

@@ -26,6 +26,6 @@ def test_closest_returns_near_or_prefix_spellings(typed, known, meant):
 
 def test_nearest_omits_long_lists_of_names():
     names = [f"{number}{number}" for number in range(MAX_NAMES)]
-    assert nearest("x", names, listed_by="ls").startswith(". Run 'ls' to list them. To add your own, use --config-dir")
+    assert nearest("x", names, listed_by="ls").startswith(". Run 'ls' to list the names. To add a name, use --config")
     assert nearest("x", names) == f" (choose from {', '.join(sorted(names))})"
     assert nearest("x", [*names, "y" * 9]) == ""

@@ -21,7 +21,7 @@ class EntropySettings:
 #: Name of a transport solver; null selects one by the labels.
 SolverName = Literal["newton", "geomloss", "exact", "line", "tree"] | None
 #: Entropy regularization, relative to the cost; largest marginal error of the Newton solver.
-Epsilon = Annotated[float, at_least(1e-4, " (for epsilon 0, use solver=exact)")]
+Epsilon = Annotated[float, at_least(1e-4, " (solver=exact uses epsilon 0)")]
 Tolerance = Annotated[float, between(1e-12, 1e-3)]
 
 

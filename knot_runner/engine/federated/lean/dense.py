@@ -70,7 +70,7 @@ def by_onednn(weight: Tensor) -> bool:
 
 
 def masked_(gradient: Tensor, output: Tensor) -> Tensor:
-    """Where the ReLU output ``output`` is 0, overwrite ``gradient`` with 0. Return ``gradient``.
+    """Set the elements of ``gradient`` to 0 where the ReLU output ``output`` is 0; return ``gradient``.
 
     This is the backward pass of the ReLU.
     """

@@ -147,7 +147,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """Undo :func:`packed`: turn arrays into tensors, insert ``model`` and ``control``, and return the request."""
+    """Undo :func:`packed`: return a request with tensors instead of arrays, and with ``model`` and ``control``."""
     request = as_tensors(request)
     if isinstance(request, Inference):
         return replace(request, model=model)

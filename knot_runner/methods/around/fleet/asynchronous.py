@@ -74,7 +74,7 @@ class Asynchronous(Simulation):
         fleet = self.fleet
         if fleet.buffer is not None and fleet.buffer > at_once:
             raise UserError(
-                f"expected at most {at_once} (the number of clients in training.clients_per_round), got {fleet.buffer}",
+                f"expected at most {at_once} clients (training.clients_per_round), got {fleet.buffer}",
                 "fleet.buffer",
             )
         return {**self.method.init(config, federation), **_in_flight([], 0.0)}

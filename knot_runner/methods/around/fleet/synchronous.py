@@ -61,7 +61,7 @@ class Synchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state ``after`` with the clock of the round's end, and the log entries of the fleet."""
+        """Return the state ``after`` with the clock set to the end of the round, and the log entries of the fleet."""
         _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 

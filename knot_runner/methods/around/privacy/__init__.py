@@ -161,7 +161,7 @@ def privately(
             "privacy protects only the mean of the clients' messages, but the server of this method reads each message"
         )
     if exchange is not None and exchange.reads == "each":
-        why = "privacy protects only the clients' mean logits, but the server reads each client's logits or model"
+        why = "privacy protects only the mean over clients, but the server reads each client's logits or model"
         raise misfit(why, "Use method.server_distillation.ensemble=logits and method.server_distillation.weighting=A")
     if method.fold is None and exchange is None:
         raise misfit("the clients send nothing, so there is nothing to protect")
@@ -265,8 +265,8 @@ def _mechanism(
     keeps = method.keep is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"with 'fixed', the privacy bound does not cover the local state that clients of "
-            f"method.algorithm={config.algorithm} keep between rounds. Use poisson, or "
+            f"with 'fixed', the privacy guarantee does not cover the local state that clients keep between rounds in "
+            f"method.algorithm={config.algorithm}. Use 'poisson', or "
             f"training.clients_per_round={clients}",
             "privacy.sampling",
         )

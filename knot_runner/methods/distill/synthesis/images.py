@@ -50,7 +50,7 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Context manager that compares the inputs of each batch normalization with its running statistics.
+    """Context manager that compares each batch normalization's inputs with its running statistics.
 
     It yields a list. In the ``with`` block, each forward pass of ``model`` appends one scalar per batch normalization.
     The scalar is (m - running mean)^2 + (v - running variance)^2, summed over channels. m is the mean of the inputs,

@@ -33,10 +33,11 @@ RecordsKind = Literal["top", "all", "spectral"]
 def released_records(
     read: TapReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
 ) -> Tensors:
-    """Return float32 records of the logits and of all hidden layers that ``read`` returns.
+    """Return float32 records of the activations at all taps.
 
-    A tap is a hidden layer or the logits. Let C be the number of classes, and D the number of values at a tap. The
-    result has two tensors per tap. The first tensor is ``<tap>.mean`` [C, D]. The second tensor depends on ``kind``:
+    A tap is a hidden layer that ``read`` returns, or the logits. Let C be the number of classes, and D the number of
+    values at a tap. The result has two tensors per tap. The first tensor is ``<tap>.mean`` [C, D]. The second tensor
+    depends on ``kind``:
 
     - ``spectral``: ``<tap>.axes`` [C, components, D]
     - other kinds: ``logits.covariance`` [C, D, D] for the logits, ``<tap>.variance`` [C, D] for each hidden layer
@@ -69,9 +70,9 @@ def released_records(
 
 @torch.no_grad()
 def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
-    """Return the logits and the activations at all taps that ``read`` returns, by name.
+    """Return a dict from the name of each tap to the activations at this tap.
 
-    Each tensor has shape [N, D] and is on the CPU. It has one row per image, in the order of ``examples``.
+    The activations have shape [N, D] and are on the CPU. Each row belongs to one image, in the order of ``examples``.
     """
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
@@ -82,10 +83,11 @@ def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
 
 
 def principal_axes(values: Tensor, components: int) -> Tensor:
-    """Return the first principal axes of the centered ``values`` [n, D], longest first, shape [components, D].
+    """Return the first principal axes of ``values`` [n, D], shape [components, D]. ``values`` must be centered.
 
-    The norm of an axis is the standard deviation along this axis. In each axis, the element with the largest absolute
-    value is positive. If there are fewer than ``components`` axes, the remaining rows are 0.
+    The norm of an axis is the standard deviation along this axis. The axis with the largest norm comes first. In each
+    axis, the element with the largest absolute value is positive. If there are fewer than ``components`` axes, the
+    remaining rows are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):

@@ -26,7 +26,10 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """A request for the records (statistics of activations on training images) that a teacher's owner releases."""
+    """A request to compute the records that a teacher's owner releases.
+
+    Records are statistics of the teacher's activations on training images.
+    """
 
     stage: str
     party: str
