@@ -53,7 +53,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: ``sweep/``, too.
 LONG_BESIDE_SWEEPS = {"test_guides", "test_distance_runs", "test_execute"}
 LONG = {"test_federated", "test_coreset_runs", "test_matrix_runs", "test_presets", "test_cli",
-        "test_check", "test_methods", "test_killed_methods", "test_matrix"}  # fmt: skip
+        "test_check", "test_methods", "test_killed_methods", "test_matrix", "test_without_a_paper"}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

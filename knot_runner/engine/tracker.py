@@ -101,7 +101,7 @@ def counting_keys(row: LogRow) -> Counters:
 
     A counter is an entry of the same row that counts rounds, iterations or epochs. Its key is one of :data:`STEPS`,
     with or without a prefix. A counter with the same prefix is preferred: the counter of ``valid/loss`` is
-    ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys without a counter are not included.
+    ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys of ``row`` without a counter are left out.
     """
     keys = {}
     for key in row:

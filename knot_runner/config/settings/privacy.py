@@ -66,7 +66,7 @@ class UserPrivacySettings:
         elif isinstance(method, LocalAlgorithmSettings):
             why = "the clients send nothing, so there is nothing to protect"
         elif method.clustering is not None:
-            why = "method.clustering computes distances between clients from data that privacy does not protect"
+            why = "method.clustering uses data of the clients that privacy=user_level does not protect"
             hint = "Use method.clustering=null"
         elif settings.fleet is not None:
             why = "the privacy accountant does not cover how a fleet changes which clients participate"

@@ -114,7 +114,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     Runs that differ only in the seed are pooled in one panel. Quantiles are written to a CSV file.
 
     Raises:
-        UserError: All models classify all images correctly.
+        UserError: No model misclassifies an image, so there is nothing to draw.
     """
     probes, colors = _probes(runs)
     if not any(len(probe.boundary_before) for probe in probes.values()):

@@ -164,7 +164,7 @@ class CrdTermSettings(_OfTaps):
 
 @dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
-    """Order of distances in example triples, voted by the teachers (You et al. 2017)."""
+    """Order of the distances in triples of examples, by a vote of the teachers (You et al. 2017)."""
 
     #: margin between distances
     margin: Positive
