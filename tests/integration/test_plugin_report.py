@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 import knot_runner as kr
-from knot_runner import CLAIM_MEASURES, FIGURES, METRICS
+from knot_runner import CLAIM_MEASURES, FIGURES, METRICS, provenance
 from knot_runner.cli.main import main
 from knot_runner.config.plugins import load_plugins
 from tests.of_papers import of_papers
@@ -77,7 +77,7 @@ def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     assert "the runs do not record the measure 'client_spread'" in capsys.readouterr().err
 
 
-def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
+def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys, monkeypatch):
     own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
     own.append(f"paths.output_dir={tmp_path}")
     table = ["report.kind=temperatures", "+report.metrics=[accuracy]", "+report.figures=[round_seconds]"]
@@ -101,6 +101,9 @@ def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     rows = list(csv.DictReader(figure.with_suffix(".csv").open()))
     assert [float(row["mean"]) for row in rows] == pytest.approx(seconds.mean(0), rel=1e-4)
     assert [row["seeds"] for row in rows] == ["2"] * 3
+    monkeypatch.setattr(provenance, "code_version", lambda: "changed")
+    assert main(words) == 0
+    assert "2 stale runs shown unchanged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", of_papers((words,) for words in [

@@ -21,7 +21,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Nodes of scripts/, and lines of tests/.
-SCRIPTS, TESTS = 31_320, 35_005
+SCRIPTS, TESTS = 31_320, 35_010
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
