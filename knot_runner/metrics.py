@@ -26,7 +26,7 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over the examples of each class. Each row belongs to one of B test sets or bootstrap samples.
+    """Counts and sums for each class, on each of B test sets or bootstrap samples.
 
     Each field has shape [B, C] for C classes, or [B, 1] for sums over all classes. The operator ``+`` adds the fields.
 
@@ -187,7 +187,7 @@ def of_logits(
         logits: Logits of shape [N, C], float64.
         labels: True classes, shape [N].
         coordinates: Coordinates of the classes, shape [C, d], or None.
-        temperature: The temperature at which the method evaluates, if known. The probabilities are for temperature 1.
+        temperature: The temperature at which the method evaluates, if known. The probabilities do not use it.
     """
     from scipy.special import softmax
 
@@ -231,7 +231,7 @@ def _values_problem(values: object, given: TestSet | ClassSums) -> str:
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
     if isinstance(values, ndarray) and values.shape == wanted.shape and np.isfinite(values).all():
         return ""
-    return f"{values!r:.40} instead of an array of length {len(wanted)} with finite numbers"
+    return f"an invalid value (expected an array of length {len(wanted)} with finite numbers): {values!r:.40}"
 
 
 def _problem(value: object, test: TestSet) -> str:

@@ -177,7 +177,7 @@ def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
 
 
 def record_of(finished: FinishedRun) -> Record:
-    """Return the content of a run's files without values, such as times, that may differ when the run is repeated."""
+    """Return the content of a run's files. Values that can differ when the run is repeated are left out."""
     timed = ("seconds", "digest", "device")
     rows = [without(row, *timed) for row in finished.rounds]
     record = {"result": without(content_of(finished.result), *timed), "rows": rows}
@@ -187,8 +187,8 @@ def record_of(finished: FinishedRun) -> Record:
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
     """Return the overrides of a small run whose output folder is ``folder``.
 
-    For equal keys, the overrides in ``more`` replace those in ``words``, and both replace those in
-    :data:`SMALL_RUN`.
+    The overrides are those of :data:`SMALL_RUN`, then ``words``, then ``more``. A later override replaces an earlier
+    one with the same key.
     """
     chosen = [*SMALL_RUN]
     for part in (words, more):

@@ -88,7 +88,8 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
     """Compare a recorded run with a rerun of its first rounds only.
 
-    The verdict ``within the interval`` depends on the last round for which both logs have an accuracy.
+    The verdict ``within the interval`` depends on one accuracy only: that of the last round with an accuracy in both
+    logs.
 
     Args:
         was: The recorded result.

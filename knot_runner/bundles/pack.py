@@ -30,7 +30,7 @@ class RunContents:
         folder: ``<task>/<method>/<run id>``.
         seed: Seed of the run.
         files: Dict from file name to content.
-        left_out: Names of files that are too large to pack. Their checksums are in ``result.json``.
+        left_out: Names of large files that are not packed. The checksums of these files are in ``result.json``.
     """
 
     folder: str
@@ -55,10 +55,10 @@ def finished_runs(folder: Path) -> list[Path]:
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
     """Read the finished run in ``folder``, and return its contents for a bundle.
 
-    ``weights``: whether to include large files, such as weights.
+    ``weights``: whether to include files above :data:`LEFT_OUT_ABOVE` bytes, such as weights.
 
     Raises:
-        UserError: A file is missing, damaged or too large.
+        UserError: A file is missing, damaged, or larger than :data:`MAX_FILE` bytes.
     """
     result = require_result(folder)
     run = RunContents(f"{result.task}/{result.method}/{folder.name}", result.seed, {}, [])
@@ -98,7 +98,7 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """Return lines of text that list ``runs`` and the files that were too large to pack."""
+    """Return lines of text that list ``runs`` and the large files that are not packed."""
     lines = []
     for run in runs:
         size = size_text(sum(map(len, run.files.values())))

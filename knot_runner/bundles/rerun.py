@@ -43,7 +43,7 @@ class RerunEnvironment:
     """Paths, limits and permissions for reruns on this machine.
 
     Attributes:
-        data: ``paths.data_dir``, or None.
+        data: Value of ``paths.data_dir`` for the reruns.
         out: Folder for the reruns.
         network: Whether the Hugging Face hub may be used.
         max_steps: Largest allowed value of a setting that counts repetitions, such as rounds or epochs.
@@ -108,7 +108,9 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the run ids of the settings and the result differ after a change of the code; otherwise "".
+    """Compare the run id of the settings with the recorded run id.
+
+    Return a message if they differ and the code has changed since the run; otherwise "".
 
     Raises:
         UserError: The seeds differ, or the run ids differ although the code has not changed.

@@ -27,7 +27,7 @@ class Verb:
         text: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
         composes: Whether the verb composes jobs. If true, the verb accepts Hydra's options.
-        options: Dict from the name of each further option to the keyword arguments of argparse's ``add_argument``.
+        options: Options besides those of Hydra: dict from name to the keyword arguments of argparse's ``add_argument``.
     """
 
     module: str

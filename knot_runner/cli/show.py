@@ -42,7 +42,7 @@ def show_table(preset: Preset, keep: bool = False) -> None:
 
 
 def show_figure(preset: Preset, keep: bool = False) -> None:
-    """Draw the figure of ``preset``, or each figure in ``report.figures``, and print the plotted numbers.
+    """Draw all figures of ``preset``, and print the plotted numbers.
 
     The figures are written below ``<out>/figures``. ``keep``: whether to include runs whose data have changed (see
     :func:`references`).

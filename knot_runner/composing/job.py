@@ -90,7 +90,7 @@ class ComposedJob:
 
     @property
     def own_config(self) -> Config:
-        """Return the config without the parts ``sweep`` and ``report`` of presets."""
+        """Return the config without its parts ``sweep`` and ``report``."""
         return without(self.config, "sweep", "report")
 
     @functools.cached_property
@@ -106,7 +106,7 @@ class ComposedJob:
 
 
 def plain_yaml(config: Config) -> str:
-    """Return ``config``, which has only plain values, as the text of a YAML file."""
+    """Return ``config`` as the text of a YAML file. All values in ``config`` are plain."""
     return yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 

@@ -51,9 +51,9 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
 
     - The name of a model is replaced by the settings of the model. A teacher may also be a finished run, given as
       ``run:ID`` or ``run:FOLDER``.
-    - The name of a loss, schedule, synthesis or personalization is replaced by the values in the file of this name. An
-      example is ``method.personalization=soup``.
-    - Missing values of a loss, loss term, schedule, synthesis or personalization come from its file in ``conf/base``.
+    - The name of a loss, schedule, synthesis or personalization, such as ``soup``, is replaced by the values in its
+      file in ``conf/base``.
+    - Missing values of such a part, or of a loss term, come from its file in ``conf/base``.
     - On a text task, a method with clients gets the partition ``natural`` if no partition is selected.
 
     Args:
@@ -231,7 +231,7 @@ def read_arms(mapping: object) -> Arms:
         mapping: The value of ``sweep.arms``: a dict from the name of each arm to its overrides.
 
     Raises:
-        UserError: ``mapping`` is not a dict of dicts; or an override is invalid or has several values.
+        UserError: ``mapping`` is not a dict of dicts, an override is invalid, or an override has several values.
     """
     if not isinstance(mapping, dict) or not all(isinstance(of_arm, dict) for of_arm in mapping.values()):
         raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")

@@ -49,7 +49,7 @@ def typed_line(override: Override) -> str:
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """Return the typed value of the override ``experiment=``, which selects presets; None without this override."""
+    """Return the typed value of the override ``experiment=VALUE``, or None without it. The value names presets."""
     for word in words:
         if word.startswith("experiment="):
             return word.partition("=")[2]
@@ -107,7 +107,7 @@ def _unreadable(argument: str) -> UserError:
     key, equals, value = argument.partition("=")
     if not key or not equals:
         return UserError("expected key=value", f"{message_text(argument)!r}")
-    hint = "Quote special characters: 'key=\"a, b\"'"
+    hint = "Correct the value. To use it as text, quote it: 'key=\"a, b\"'"
     return UserError(f"cannot read {message_text(value)!r}", message_text(key), hint=hint)
 
 
@@ -323,7 +323,7 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Return whether ``key``, a dotted key or a group with slashes, belongs to Hydra."""
+    """Return whether ``key`` belongs to Hydra. ``key`` is a dotted key, or a group with slashes."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 

@@ -44,7 +44,7 @@ class Table(UserDict[str, Entry]):
         options: Function from an entry to the class of the entry's settings. For each added entry, this class is
             stored in ``settings``.
         settings: Dict from the name of an entry to the class of the entry's settings.
-        papers: Name of the module in each paper's folder that adds entries (:func:`load_papers`); "" for no module.
+        papers: Name of the modules that add the papers' entries (:func:`load_papers`). If "", papers add no entries.
     """
 
     data: dict[str, Any]
@@ -146,7 +146,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return the text ``RESULT instead of WANTED`` if ``result`` is not an instance of ``kind``; otherwise ""."""
+    """Return "" if ``result`` is an instance of ``kind``; otherwise return ``RESULT instead of WANTED``."""
     if isinstance(result, kind):
         return ""
     return f"{_described(result)} instead of {wanted}"

@@ -29,7 +29,7 @@ class DataFolder:
     Attributes:
         root: Path of the data folder.
         checksums: Dict from the path of a file to its sha256 in ``SHA256SUMS``.
-        opened: Dict from path to fingerprint, for the files that were read or found to be missing.
+        opened: Dict from path to fingerprint. It contains the files that were read and the files that were not found.
     """
 
     root: Path
@@ -38,7 +38,7 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """Return the fingerprints of the files that were read or found to be missing."""
+        """Return the fingerprints of the files that were read and of the files that were not found."""
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
@@ -156,7 +156,7 @@ def open_unpacked(path: Path) -> BinaryIO:
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
     """Return the files and folders named in ``local`` that do not exist below ``root``.
 
-    For a path inside a zip file, only the zip file must exist.
+    A path inside a zip file counts as existing if the zip file exists.
     """
     missing = []
     for entry in dict.fromkeys([*local.train, *local.test]):

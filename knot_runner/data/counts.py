@@ -134,9 +134,9 @@ def of_parties(task: PartyTask) -> Counts:
 
 
 def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
-    """Count the images of each class, per client and split (train, test).
+    """Count the images of each class, per party and split (train, test).
 
-    If ``same_classes`` is false, the parties in ``partition`` are data sets instead of clients.
+    The parties in ``partition`` are clients if ``same_classes`` is true, otherwise data sets.
     """
     classes = len(task.classes)
     parties = {}

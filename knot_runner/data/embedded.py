@@ -57,14 +57,14 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Divide ``rows`` rows by the shares in ``split``. Return the number of rows in train, valid and test."""
+    """Return the number of rows in train, valid and test if ``split`` is applied to ``rows`` rows."""
     valid = round(rows * split.valid)
     test = round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Divide ``size`` rows in the proportions ``shares``. Return the number of rows of each label.
+    """Return the number of rows of each label. The numbers are proportional to ``shares``. Their sum is ``size``.
 
     Numbers are rounded by the method of largest remainders.
     """

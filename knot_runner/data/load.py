@@ -135,7 +135,7 @@ def _files_there(
         elif role == "local":
             remedy = f"To run without data set {name}, use task.missing=[{name}]"
         else:
-            remedy = f"The data set with role={role} is required"
+            remedy = f"Data set {name} (role={role}) is required. Add this file"
         raise UserError(f"file not found (task.datasets.{name}.local.files). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)

@@ -32,8 +32,9 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     Args:
         task: The image task. All of its test images become the server's test set.
         partition: Settings that divide the clients' images among the clients.
-        shares: ``server`` and ``transfer`` are fractions of the training images. Of each party's training images, the
-            fraction ``valid`` is for validation. If ``transfer`` is None, ``task.transfer`` is the transfer set.
+        shares: ``server`` and ``transfer`` are fractions of the training images. If ``transfer`` is None,
+            ``task.transfer`` is the transfer set. Each party holds out the fraction ``valid`` of its training
+            images for validation.
         seed: Seed of the random draws.
 
     Raises:

@@ -74,7 +74,7 @@ def labeled_sets(task: PartyTask) -> list[str]:
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """Return one split of all labeled data sets in ``task``, concatenated.
 
-    ``users`` holds one index per text: the index of the text's data set in the list from :func:`labeled_sets`.
+    In the result, ``users[i]`` is the index of text i's data set in the list from :func:`labeled_sets`.
     """
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     texts = list[str]()

@@ -110,7 +110,7 @@ def parse_object(where: str, text: str | bytes) -> dict[str, Any]:
 
 
 def emotion_file(path: Path) -> Path:
-    """Return the path of the file with the emotion labels of the texts in ``path``. Both files belong to DailyDialog.
+    """Return the path of DailyDialog's emotion labels for the text file ``path``.
 
     For example, ``dialogues_X.txt`` gives ``dialogues_emotion_X.txt``.
     """

@@ -78,7 +78,7 @@ def read_table(
         expected: Number of records that the file must have; None for any number.
 
     Raises:
-        UserError: A column exists in no record, no record remains, or the number of records is not ``expected``.
+        UserError: A column is missing in every record, no record remains, or the number of records is not ``expected``.
     """
     unseen = {columns.text, *filter(None, (columns.pair, columns.label)), *where, *listed(columns.dialogue)}
     allowed = {}
@@ -165,9 +165,9 @@ def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str |
 
 
 def identity(value: object) -> str | None:
-    """Return the id of a dialogue or speaker as text in the form of :func:`raw_label`; None for a missing value.
+    """Return the id of a dialogue or speaker as text, or None if the value is missing.
 
-    Null, NaN and blanks are missing values.
+    The text has the form of :func:`raw_label`. Null, NaN and blanks are missing values.
     """
     return None if _is_missing(value) else raw_label(value) or None
 
@@ -199,8 +199,8 @@ def raw_label(value: object) -> str:
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
     """Return the text of each row, with earlier texts of the same dialogue appended.
 
-    At most ``previous`` texts are appended, newest first and separated by [SEP]. A row without a dialogue id has no
-    context.
+    The argument ``previous`` is the largest number of appended texts. The newest text is appended first. [SEP]
+    precedes each appended text. A row without a dialogue id has no context.
     """
     texts = []
     earlier = deque[str](maxlen=previous)
@@ -269,7 +269,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
     """Check the settings that map labels in the files of a data set to labels of the task.
 
     Raises:
-        UserError: ``data.labels`` maps to a label that the task does not have, or maps a label in ``data.drop``.
+        UserError: ``data.labels`` has a value that is not a label of the task, or a key that is in ``data.drop``.
     """
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():

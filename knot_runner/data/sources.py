@@ -80,7 +80,7 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Return "present", "partly" or "absent" if all, some or none of the data set's files exist below ``root``.
+        """Return whether all ("present"), some ("partly") or no ("absent") files of the data set exist below ``root``.
 
         Each list in ``instead`` names files that can replace all ``files``.
         """

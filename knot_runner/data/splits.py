@@ -54,7 +54,8 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 def can_stratify(labels: np.ndarray, share: float) -> bool:
     """Return whether a split by the fraction ``share`` can be stratified by ``labels``.
 
-    If L labels occur at least twice, each part must have at least L rows.
+    Rows whose label occurs only once are ignored. If the other rows have L labels, each part must have at least L of
+    these rows.
     """
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
@@ -156,8 +157,8 @@ def complete_splits(
     A split ``pool`` is divided into train, valid and test in the proportions of ``split``. A split ``heldout`` is
     halved into valid and test. If valid or test is still missing, it is drawn from train.
 
-    For a transfer set, the test part of a pool is discarded. By default, 70% of the pool become training texts, as in
-    KNOT's Table 1.
+    The test part of a transfer set's pool is discarded. With the proportions in the task presets, 70% of each pool
+    become training texts, as in KNOT's Table 1.
 
     Args:
         name: Name of the data set.

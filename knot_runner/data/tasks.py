@@ -24,10 +24,10 @@ class Examples:
         texts: The N texts.
         pairs: N second sentences, for tasks on sentence pairs; otherwise None.
         labels: Index of each text's label, int64 of shape [N]; -1 for a text without a label.
-        clients: For each kind of client, such as ``speaker``, a list with the name of each text's client, or None for a
-            text without a client. The digest does not include these names.
-        users: Index of each text's client, int64 of shape [N]; -1 for a text without a client. All clients are of one
-            kind. None if no text has a client.
+        clients: A dict from kind of client, such as ``speaker``, to the N names of the texts' clients. A name is
+            None for a text without a client. The digest does not include these names.
+        users: None if no text has a client. Otherwise, the index of each text's client, int64 of shape [N]; -1 for a
+            text without a client. All clients are of one kind.
     """
 
     texts: list[str]
@@ -53,7 +53,7 @@ class Examples:
         return state.hexdigest()
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Return the examples at the M row numbers ``rows``, in that order."""
+        """Return the examples at the row numbers ``rows``, in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         clients = {}
         for kind, names in self.clients.items():
@@ -154,7 +154,7 @@ class Images:
         return state.hexdigest()
 
     def take(self, rows: np.ndarray) -> Images:
-        """Return the images at the M row numbers ``rows``, in that order."""
+        """Return the images at the row numbers ``rows``, in that order."""
         return Images(self.pixels[rows], self.labels[rows], _rows_of(self.users, rows), _rows_of(self.files, rows))
 
     def unlabeled(self) -> Images:

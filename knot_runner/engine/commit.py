@@ -127,8 +127,8 @@ class Checkpoint:
             rows: The log rows since the last commit, as JSON values.
 
         Returns:
-            Memory-mapped copies, by name, of the tensors that this call wrote to separate files. To save memory, use
-            the copies instead of ``tensors``.
+            Memory-mapped copies of the tensors that this call wrote to separate files, as a dict by name. To save
+            memory, use these copies instead of the original tensors.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -212,8 +212,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    If another version of the code wrote ``commit``, ``note`` is called with a warning. The result is then false if
-    ``code`` is set (``--stale=rerun``). In all other cases, the result is true.
+    The result is false only if another version of the code wrote ``commit`` and ``code`` is set (``--stale=rerun``).
+    Whenever another version wrote ``commit``, ``note`` is called with a warning.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -244,7 +244,7 @@ class Commits:
         data: The digest of the inputs of the run or stage.
         note: Function that prints a message for the user.
         code: If set, a commit that was written by another version of the code is not used.
-        plugins: Plug-ins whose source code is part of the code version.
+        plugins: The plug-ins of the run. Their source code is part of the code version.
 
     Attributes:
         step: The last committed step; -1 before the first commit.
@@ -262,10 +262,10 @@ class Commits:
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
-        """Return the last commit and the log up to it. If the commit is unusable, return an empty commit (step -1).
+        """Return the last commit and the log up to it. If the commit is unusable, return an empty commit and no rows.
 
-        A commit is deleted if the data have changed, or if ``usable(values, tensors)`` returns false. A commit of
-        another version of the code is also deleted if ``code`` is set.
+        An unusable commit is deleted. A commit is unusable if the data have changed, or if ``usable(values, tensors)``
+        returns false. If ``code`` is set, a commit of another version of the code is also unusable.
         """
         commit = self._checkpoint.load()
         if commit.problem:
@@ -285,8 +285,8 @@ class Commits:
     def due(self) -> bool:
         """Return whether to save a commit now.
 
-        A commit is due :data:`MAX_UNCOMMITTED` seconds after the last commit. It is due earlier if saving the last
-        commit took less than the fraction :data:`COMMIT_SHARE` of the time since that commit.
+        Let d be the time in seconds that saving the last commit took. The next commit is due ``d / COMMIT_SHARE``
+        seconds after the last commit, but at the latest after :data:`MAX_UNCOMMITTED` seconds.
         """
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 

@@ -100,7 +100,7 @@ def stored_data(tensors: Tensors) -> ClientData:
 
 
 def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
-    """Return the tensors of a smaller data set: the examples with the row numbers ``rows``.
+    """Return the tensors of a data set that has only the examples with the row numbers ``rows``.
 
     ``tensors``: the tensors of the full data set, from :meth:`ImageData.tensors` or :meth:`TextData.tensors`.
     """
@@ -178,7 +178,7 @@ class ImageExamples:
 
 
 class TextExamples:
-    """The texts of one client. Methods are as in :class:`ImageExamples`. Each batch has texts of similar length."""
+    """The texts of one client, with the methods of :class:`ImageExamples`. A batch has texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts = data.texts
@@ -226,10 +226,10 @@ def sample_epoch(
         augment: The augmentation.
 
     Returns:
-        The pair (order, augmentation). The order has the positions of the n images of the epoch, shape [n]. The
-        augmentation, shape [n, 3], has one row for each position in the order. A row has the vertical offset of the
-        crop in the padded image, the horizontal offset, and 1 if the crop is flipped, otherwise 0. If ``augment`` is
-        "none", the augmentation is None.
+        The pair (order, augmentation). The order has the positions of the n images that are not left out, shape [n].
+        The augmentation, shape [n, 3], has one row for each position in the order. Its columns are (1) the vertical and
+        (2) the horizontal offset of the crop in the padded image, and (3) whether the crop is flipped (1 or 0). If
+        ``augment`` is "none", the augmentation is None.
     """
     kept = count
     if drop_last:

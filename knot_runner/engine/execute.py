@@ -138,7 +138,7 @@ class Executor:
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
     """Prepare the current worker process, and return the function that executes a request.
 
-    The function reports its progress by calling ``send``.
+    The returned function reports its progress by calling ``send``.
     """
     prepare_device(hardware)
     load_plugins(plugins)

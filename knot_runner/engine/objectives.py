@@ -35,13 +35,13 @@ class ObjectiveInputs:
 
     Attributes:
         labels: The labels of the n examples, shape [n]; -1 for an example without a label.
-        tensors: Further tensors of the request by name, each of shape [n, ...], such as a teacher's logits.
+        tensors: Tensors from the request by name, each of shape [n, ...], such as a teacher's logits.
         start_logits: A function that returns the logits of the examples under the initial weights, shape [n, C].
         head: The last layer of the model being trained: a function from features [B, H] to logits [B, C]. None if
             the objective does not set ``reads_head``.
         features: A function that returns the features of the examples under a given model, shape [n, H]. The argument
             is the model's name: a key of the request's ``models``, or "start" for the initial model. If the loss uses
-            these features, ``Objective.make`` must return them among the rows.
+            these features, ``Objective.make`` must include them in the returned rows.
     """
 
     labels: Tensor
@@ -62,8 +62,9 @@ class CrossEntropy:
         temperature: The temperature T_i of every sample, unless ``hard_temperature`` is set.
         hard_temperature: If set, T_i is linear in the hardness of sample i (:func:`sample_temperatures`):
             ``temperature`` at hardness 0, and ``hard_temperature`` at hardness 1.
-        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead. In this control experiment, samples differ
-            in learning rate, not in temperature. Without ``hard_temperature``, this option has no effect.
+        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead of ``CE(z_i / T_i, y_i)``. In this control
+            experiment, samples differ in learning rate, not in temperature. Without ``hard_temperature``, this option
+            has no effect.
     """
 
     temperature: float = 1.0
@@ -94,7 +95,8 @@ class Objective:
     """The training objective of a request.
 
     Attributes:
-        make: Function that returns the rows and the loss function (see :mod:`knot_runner.engine.objectives`).
+        make: Function that returns the rows (loss inputs per example) and the loss function. See
+            :mod:`knot_runner.engine.objectives`.
         settings: Settings for ``make``, as plain data that can be hashed and sent to worker processes.
         reads_head: Whether the loss function calls the last layer itself (``ObjectiveInputs.head``). If true,
             clients are trained with autograd.
@@ -114,7 +116,7 @@ class Objective:
 
 
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the rows and the loss function of ``objective`` for the examples in ``inputs``.
+    """Return the rows (loss inputs per example) and the loss function that ``objective`` makes for ``inputs``.
 
     Raises:
         UserError: ``objective.make`` does not return a pair of a dict and a function. The returned loss function also
@@ -134,7 +136,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
-                f"objective {objective.name!r}: the loss has shape {shape} instead of [{len(logits)}] (samples)"
+                f"objective {objective.name!r}: the loss has shape {shape} instead of [{len(logits)}] (one per sample)"
             )
         return values
 
@@ -153,7 +155,7 @@ def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -
 
     ``logits``: the logits under the initial weights, shape [n, C]. Hardness is 1 minus the predicted probability of
     the true label. The temperature T_i is linear in the hardness: ``temperature`` at hardness 0, ``hard_temperature``
-    at hardness 1. The result is (T_i, 1), or (1, 1 / T_i) if ``per_sample_rate`` is true.
+    at hardness 1. By default, the results are T_i and 1. If ``per_sample_rate`` is true, they are 1 and 1 / T_i.
 
     FLex&Chill discusses per-sample temperatures without defining hardness. This definition of hardness is ours.
     """

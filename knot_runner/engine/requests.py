@@ -30,7 +30,7 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """Split ``name`` (``stage/key``, the name of an artifact) into the pair (stage, key)."""
+    """Split an artifact's ``name``, which has the form ``stage/key``, into the pair (stage, key)."""
     stage, key = name.split("/")
     return stage, key
 
@@ -98,7 +98,7 @@ class OwnRequest(ABC):
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
         """Execute the request; return the tensors of the result and a dict of facts.
 
-        The entry ``seconds`` of the dict must be the duration.
+        The dict must hold the duration of the execution as ``seconds``.
 
         Args:
             resources: The store and the device (:class:`~knot_runner.engine.loop.Resources`).

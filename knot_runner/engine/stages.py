@@ -44,7 +44,7 @@ class Trainee:
         raise NotImplementedError
 
     def score(self, epoch: int) -> float | None:
-        """Return the validation score after ``epoch``; a larger score is better. None without validation examples."""
+        """Return the validation score after ``epoch`` (larger is better), or None without validation examples."""
         return None
 
     def weights(self) -> Tensors:
@@ -56,9 +56,9 @@ class StageTraining(Trainee):
     """Training of ``module`` on ``examples`` in a stage. A subclass defines the loss in the method :meth:`losses`.
 
     Attributes:
-        names: Names that distinguish the random seeds of this training from those of other trainings of the run, such
-            as the stage and the party.
-        by_examples: Whether the mean loss weights each batch by its number of examples. If false, all batches have
+        names: Names, such as the stage and the party, that distinguish the random seeds of this training from those of
+            the run's other trainings.
+        by_examples: Whether a batch's weight in the mean loss is its number of examples. If false, all batches have
             equal weights.
     """
 

@@ -50,7 +50,7 @@ class Artifact:
         stage: The name of the stage.
         key: The digest of all inputs of the stage.
         folder: The folder that contains the files of the artifact.
-        info: Facts about the stage, such as its duration and scores, and the digests of the files.
+        info: The digests of the files, and facts about the stage, such as its duration and scores.
     """
 
     stage: str
@@ -123,8 +123,8 @@ class Store:
     ) -> Artifact:
         """Store ``tensors`` and the facts ``info`` as a finished artifact, and delete the commits of the stage.
 
-        ``more``: the contents of further text files, by file name. Hold the lock of the artifact (:meth:`lock`) during
-        the call.
+        ``more``: a dict from file name to text, for other files of the stage. Hold the lock of the artifact
+        (:meth:`lock`) during the call.
         """
         folder = self.folder(stage, key)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
@@ -149,8 +149,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Context manager that holds the lock of the artifact ``key`` of ``stage`` during the ``with`` block.
 
-        If ``wait`` is true, the context manager waits for the lock. After it has the lock, it moves the files of a
-        damaged artifact to another folder, and reports the damage on stderr.
+        If ``wait`` is true, the context manager waits for the lock. Then, if the artifact is damaged,
+        its files are moved to another folder, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.

@@ -77,7 +77,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of the safetensors file ``path`` by name, as memory-mapped arrays (:func:`map_file`).
 
-    Changes to the arrays are visible only in this process. Only the header of the file is checked, so verify the
+    Changes to the arrays are visible only in this process. Only the header of the file is checked. Verify the
     checksum of the file before the call.
 
     Raises:
@@ -133,7 +133,7 @@ class _Part:
 
 
 class StateParts:
-    """The parts in ``folder``. A part is a file of tensors that do not change between commits."""
+    """The parts of a state, stored in ``folder``. A part is a file of tensors that do not change between commits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -164,7 +164,7 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return one entry for each part: its file name, its digest, and the names of its tensors that are in use."""
+        """Return one entry per part: its file name, its digest, and the names of its tensors that the state uses."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:

@@ -73,8 +73,7 @@ class Mirror(Protocol):
 
         Args:
             row: The row as a flat dict, in which the keys of nested dicts are joined by ``/``.
-            steps: For each key of ``row``, the key of its counter, such as ``round`` (:func:`counting_keys`). Keys
-                without a counter are not included.
+            steps: The result of :func:`counting_keys` for ``row``: key -> key of its counter, such as ``round``.
         """
 
     def summarize(self, values: Facts) -> None:
@@ -100,8 +99,8 @@ def counting_keys(row: LogRow) -> Counters:
     """Return a dict from each key of the flat dict ``row`` to the key of its counter.
 
     A counter is an entry of the same row that counts rounds, iterations or epochs. Its key is one of :data:`STEPS`,
-    with or without a prefix. A counter with the same prefix is preferred: the counter of ``valid/loss`` is
-    ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys of ``row`` without a counter are left out.
+    with or without a prefix. A counter with the prefix of the counted key is preferred: the counter of ``valid/loss``
+    is ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys of ``row`` without a counter are left out.
     """
     keys = {}
     for key in row:

@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log one ``row``. ``steps``: for each key, the key of its counter (the x-axis), such as ``round``."""
+        """Log one ``row``. ``steps``: key of ``row`` -> key of its counter (the x-axis)."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -83,9 +83,10 @@ class TensorBoardMirror:
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Write each number in ``row`` with a step. ``steps``: for each number's key, the key of its counter.
+        """Write each number in ``row`` with a step.
 
-        The step is the value of the counter. If a number has no counter, the step is the count of earlier rows.
+        The step is the value of the number's counter, which ``steps`` names. If a number has no counter, the step
+        is the number of earlier rows.
         """
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)

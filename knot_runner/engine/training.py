@@ -46,7 +46,7 @@ def train(
             the models.
         optimizers: The optimizers. Each key names the parameters to train: "all", "head" or "body" (:class:`Phase`).
         order: Random generator for the augmentation, and for the order of the examples.
-        by_examples: Whether the mean loss weights each batch by its number of examples. If false, all batches have
+        by_examples: Whether a batch's weight in the mean loss is its number of examples. If false, all batches have
             equal weights.
         ends: Function of the number of steps so far. It is called after each step. Training ends when it returns true.
     """
@@ -166,7 +166,7 @@ class LocalWork:
         """Train for all epochs of the request, from the current weights; return the mean loss and the number of steps.
 
         Args:
-            module: The module to train. It usually contains the client's model, which is the default.
+            module: The module to train. The default is the client's model. Other modules usually contain this model.
             losses: Function that returns the scalar loss of a batch. It replaces the objective, the proximal term, the
                 control variate and the early stopping of the request.
         """
@@ -194,8 +194,8 @@ class LocalWork:
     def objective(self) -> tuple[LossRows, SampleLoss]:
         """Return the inputs (one row per example) and the loss function of the request's objective.
 
-        Call this method before training, because the objective's ``start_logits`` are the logits of ``model`` at that
-        time.
+        Call this method before training. The objective's ``start_logits`` are the logits of ``model`` at the time of
+        this call.
         """
         engine = self._engine
         request = self.request

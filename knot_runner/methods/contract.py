@@ -106,7 +106,7 @@ class Sent:
     Attributes:
         examples: The number of the client's training examples.
         facts: Values to log about the message, such as its norm.
-        model: The client's model if this is a second message that the server computes itself; otherwise None.
+        model: The client's model if the server uses it to compute this message (second messages only); otherwise None.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -189,7 +189,7 @@ class Method:
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. ``phase`` is 2 for second
             messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and all attributes below.
         reduce: ``(gathering) -> (mean, row)``: the mean of the messages. By default, ``averaging.mean_of``.
-        facts: ``(rounds, rows) -> facts``: further entries of the run's result. ``rounds``: number of rounds;
+        facts: ``(rounds, rows) -> facts``: entries to add to the run's result. ``rounds``: number of rounds;
             ``rows``: rows of the log.
         arriving: ``(config, state, federation, round) -> requests``: the requests whose results arrive in ``round``. By
             default, the requests of ``plan``.
@@ -282,7 +282,7 @@ def _accepted(where: str, method: Method) -> Method:
         hint = "Use a @dataclass(kw_only=True) class that extends kr.AveragingSettings"
         raise UserError(f"expected a settings class, got {cls!r:.60}", f"{where}.settings", hint=hint)
     if method.message is not nothing and method.fold is None and method.fold_each is None:
-        raise UserError("nothing reads its messages", where, hint="Set 'fold' or 'fold_each', or remove 'message'")
+        raise UserError("'message' requires 'fold' or 'fold_each'", where, hint="Set one of them, or remove 'message'")
     problems = {
         "init": lambda state, *_: unlike(state, dict, "a dict (the state)"),
         "plan": _plan_problem,

@@ -112,7 +112,7 @@ class Federation:
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
-        """Return the positions of the parameters of the client's model in the flat vector of weights."""
+        """Return the position of each parameter of the client's model in the flat vector of weights."""
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
@@ -134,7 +134,7 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request to run the client's ``model`` on the examples of ``split`` with the row numbers ``rows``."""
+        """Return a request to run the client's ``model`` on the examples in ``rows`` of ``split``."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property

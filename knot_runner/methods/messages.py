@@ -95,7 +95,7 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method``, changed so that each client keeps its own values of unshared parameters (``method.shared``).
+    """Return ``method``, changed so that each client keeps its own values of parameters that are not shared.
 
     With ``batchnorm=local``, each client also keeps its running statistics.
     """
@@ -119,7 +119,7 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
     """Return whether training is over. Call this function only if ``method`` has no requests for ``round``.
 
-    With Poisson sampling, training continues if a round has no requests because no client was drawn.
+    With Poisson sampling, a round has no requests if no client was drawn. Training then continues.
     """
     if federation.sampling == "poisson" and round < federation.training.rounds:
         return False

@@ -108,7 +108,7 @@ class StageState:
         synthetic: The images synthesized from the teacher.
         student: The student, or the global model if nothing is distilled.
         selected_epoch: The epoch whose weights are in ``student`` or ``together``; None before distillation.
-        facts: Further entries of the result: ``terms``, ``phases`` and ``synthesis``.
+        facts: The entries ``terms``, ``phases`` and ``synthesis`` of the result.
     """
 
     weights: dict[str, str] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class StageMethod:
 
 @dataclass(frozen=True)
 class PartyFederation:
-    """The input of methods that train in stages: parties with examples and networks, and training settings.
+    """The input of methods that train in stages: the parties and the training settings.
 
     - ``clients``: the parties with local models
     - ``server``: the party with the global data set and model
@@ -230,7 +230,7 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> LabelPoints:
-    """Return the coordinates of the classes, shape [C][d], from which transport costs are computed (KNOT App. C.1).
+    """Return the coordinates [C][d] of the classes. Transport costs are computed from them (KNOT App. C.1).
 
     ``labels.support`` selects ``labels.coordinates``, one-hot vectors, or the concatenation of both.
     """

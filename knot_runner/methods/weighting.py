@@ -65,7 +65,7 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K], with rows of ones instead of rows of zeros.
+    """Return ``weights`` [N, K] with every row of zeros replaced by a row of ones.
 
     Each row of the result can therefore be divided by its sum.
     """

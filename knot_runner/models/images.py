@@ -55,7 +55,7 @@ class Cnn(nn.Module):
     """A convolutional network (McMahan et al. 2017), or a multilayer perceptron if there are no convolutions.
 
     Each convolution is followed by ReLU and 2x2 max-pooling. Hidden dense layers with ReLU follow the convolutions.
-    The head is the last layer. For example, FEMNIST-DNN is a multilayer perceptron of sizes 784-512-256-128-62.
+    The head is the last layer. An example of a multilayer perceptron is FEMNIST-DNN (784-512-256-128-62).
     """
 
     def __init__(self, spec: CnnSettings | MlpSettings, shape: Shape, classes: int) -> None:
@@ -79,7 +79,7 @@ class Cnn(nn.Module):
         self.softmax = spec.output == "softmax"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x, shape [B, C, H, W]. With ``output: softmax``, return probabilities instead."""
+        """Return the logits for images ``x`` [B, C, H, W]. With ``output: softmax``, return probabilities instead."""
         for conv in self.convs:
             x = F.max_pool2d(F.relu(conv(x)), 2)
         x = self.flatten(x)

@@ -35,10 +35,10 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 
 
 class BatchNorm(nn.Module):
-    """Batch normalization as in ``nn.BatchNorm2d``, with a ``mask`` that excludes padding from mean and variance.
+    """Batch normalization as in ``nn.BatchNorm2d``, with a ``mask`` that excludes padding samples from the statistics.
 
-    The input has shape [B, C, H, W]. ``mask``, shape [B], is 1 for a sample and 0 for padding. If ``mask`` is None,
-    there is no padding.
+    The input has shape [B, C, H, W]. ``mask``, shape [B], is 1 for a real sample and 0 for a padding sample. If
+    ``mask`` is None, all samples are real.
 
     In training mode, ``nn.BatchNorm2d`` raises an error for a batch with a single value per channel, such as one 1x1
     image. This class normalizes such a batch by the running statistics.

@@ -100,7 +100,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
     if not any(f"{part}.".startswith(f"{spec.head}.") for part in parts):
         raise UserError(
-            f"'{spec.head}' is not in {spec.target}, or has no parameters{nearest(spec.head, parts)}", "model.head"
+            f"{spec.target} has no layer '{spec.head}' with parameters{nearest(spec.head, parts)}", "model.head"
         )
     model.register_forward_pre_hook(_images_first, with_kwargs=True)
     for module in model.modules():

@@ -44,7 +44,7 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return the path of a local model. ``data_root``: the base folder if ``name`` is a relative path."""
+    """Return the path of the local model ``name``. A relative ``name`` is a path in the folder ``data_root``."""
     return (data_root or Path()) / Path(name).expanduser()  # an absolute path replaces data_root
 
 
@@ -78,8 +78,8 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None) -> Encoder:
     """Return the pretrained encoder that ``spec.weights`` selects, from the hub or a local folder.
 
-    ``config``: the configuration of the model that the encoder must fit. ``data_root``: the base folder if
-    ``spec.weights`` is a relative path.
+    ``config``: the configuration of the model that the encoder must fit. ``data_root``: the base folder of a
+    relative path.
 
     Raises:
         UserError: The encoder cannot be read, does not fit the model, or has a value that is not finite.

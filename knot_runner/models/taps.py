@@ -70,7 +70,7 @@ class _Point:
 def tap_names(network: Network) -> list[str]:
     """Return the names of the network's taps in forward order, such as ``block1``, ``block2``, ``features``.
 
-    Module paths are also valid names, but are not included.
+    Module paths are also valid names of taps, but the list does not include them.
     """
     return list(_named_points(network))
 
@@ -100,7 +100,7 @@ def default_taps(
 
     If one of the networks has no ``block`` taps, the pairs are:
 
-    - "middle": the middle ``layer`` tap of each network; ``features`` if the network has no ``layer`` taps.
+    - "middle": the middle ``layer`` tap of each network. A network without ``layer`` taps uses ``features``.
     - "last": the tap ``features`` of each network.
     - "maps": no pairs.
     """
@@ -137,8 +137,8 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     """Return a function that runs a forward pass and returns the logits and the values of the taps ``names``.
 
     ``model`` must be built from ``network``. The returned values can be differentiated. If a module is called several
-    times in one forward pass, the tap holds the module's last output. If the following module changes its input in
-    place, such as ``ReLU(inplace=True)``, the value of the tap changes too.
+    times in one forward pass, the tap holds the module's last output. If the following module works in place, such as
+    ``ReLU(inplace=True)``, the value of the tap changes too.
 
     Raises:
         UserError: A tap is unknown. The returned function also raises this error if the value of a tap is not a tensor.

@@ -81,7 +81,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
     Args:
         source: One of the following:
 
-            - a hub repository or a folder with ``tokenizer_config.json``; ``transformers.AutoTokenizer`` reads both
+            - a source for ``transformers.AutoTokenizer``: a hub repository, or a folder with ``tokenizer_config.json``
             - a file ``tokenizer.json``, or a folder with ``tokenizer.json`` or ``vocab.txt``
             - a file with one word piece per line. These pieces become the vocabulary of BERT's uncased tokenizer. If
               the file is a ``vocab.txt`` in a folder with ``tokenizer.json`` or ``tokenizer_config.json``, this folder
@@ -222,7 +222,7 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
-    """Return ``texts`` as token ids. ``pairs``: the second sentence of each text; None without second sentences.
+    """Return ``texts`` as token ids. ``pairs``, if given, holds the second sentence of each text.
 
     Raises:
         UserError: The fraction of [UNK] tokens is larger than ``MAX_UNKNOWN``.
@@ -250,8 +250,8 @@ def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> li
     Args:
         lengths: The number of tokens of each text.
         size: The batch size.
-        generator: Random generator for the composition and the order of the batches; None to sort all texts by length,
-            longest first.
+        generator: Random generator for the composition and the order of the batches. If None, all texts are sorted by
+            length, longest first.
     """
     if generator is None:
         return list(torch.argsort(lengths, descending=True, stable=True).split(size))

@@ -103,7 +103,7 @@ class FederatedContext:
 
     @property
     def federation(self) -> Federation:
-        """Return all clients."""
+        """Return the federation of all clients."""
         return self.setup.federation
 
     @property
@@ -215,8 +215,8 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     """Partition the examples over clients.
 
     Returns:
-        The partition, and the row numbers of the training examples that ``partition.transfer`` holds out. Without this
-        setting, the array of row numbers is empty.
+        The partition, and the row numbers of the training examples that ``partition.transfer`` holds out. Nothing is
+        held out if ``partition.transfer`` is not set.
 
     Raises:
         UserError: The partition is not possible.
@@ -275,7 +275,7 @@ def check_sizes(federation: Federation) -> list[str]:
     """Check how many training examples each client has; return notes for the user.
 
     Raises:
-        UserError: A client has no training examples, or too few for a full batch if the settings require one.
+        UserError: A client has no training examples, or less than one full batch if the settings require full batches.
     """
     training = federation.training
     clients = federation.clients

@@ -116,7 +116,7 @@ class RunRecord:
         show: Function that shows one line to the user.
         facts: Fields of the result.
         notes: The lines that were shown.
-        seconds: A dict from the name of a part of the run to the duration of the part.
+        seconds: The seconds that each part of the run took, by the part's name.
     """
 
     show: Note
@@ -195,7 +195,7 @@ class RunContext:
 
     @property
     def data_root(self) -> Path | None:
-        """Return the data folder for ``source=local``; None if ``paths.data_dir`` is not set."""
+        """Return the data folder ``paths.data_dir``; None if it is not set."""
         data = self.settings.paths.data_dir
         return Path(data) if data else None
 

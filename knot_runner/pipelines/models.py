@@ -39,9 +39,9 @@ OWN_MODELS_FILE = "own_models.safetensors"
 class KeptModels:
     """The models to write into the run's folder.
 
-    ``models`` maps the name of a model to its network and a list of parts. A part is a prefix of tensor names: the
-    tensor of parameter ``p`` has the name prefix + ``p``. If a parameter has tensors for several prefixes in the list,
-    the tensor with the last of these prefixes is used.
+    ``models`` maps the name of a model to its network and a list of prefixes. The tensor of parameter ``p`` has the
+    name prefix + ``p``. If tensors with several of these prefixes exist, the model uses the tensor whose prefix is last
+    in the list.
 
     ``tensors`` maps names to the models' tensors that are not in ``model.safetensors``.
     """
@@ -92,7 +92,7 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
     """Return the parameters and buffers of a model as a dict from name to tensor.
 
     The keys of ``tensors`` are names with a prefix. ``parts`` lists the prefixes of the model. If a name occurs with
-    several of these prefixes, the tensor with the last one is returned.
+    several of these prefixes, the tensor whose prefix is last in ``parts`` is returned.
     """
     joined: Tensors = {}
     for part in parts:
@@ -109,9 +109,9 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
     """Return the result's entry ``models`` with facts about each architecture; {} if there is only one architecture.
 
-    The facts are the number of clients, the number of parameters, and the accuracy in the last evaluated round. Each
-    client's model is tested on the client's own test examples. ``accuracy`` is the mean over examples, and
-    ``unweighted`` is the mean over clients. Both are None without test examples.
+    The facts are the number of clients, the number of parameters, and two mean accuracies in the last evaluated round.
+    Each client's model is tested on the client's own test examples. ``accuracy`` is the mean over all these examples.
+    ``unweighted`` is the mean of the clients' accuracies. Without test examples, both means are None.
     """
     if len(federation.architectures) == 1:
         return {}

@@ -67,7 +67,7 @@ def finished_result(context: RunContext) -> RunResult | None:
     """Return the result of a finished run; None if the run is not finished.
 
     Raises:
-        UserError: The data in ``paths.data_dir`` or the run's files have changed, and ``--stale=keep`` is not set.
+        UserError: The run's files or the data in ``paths.data_dir`` have changed, and ``--stale=keep`` is not set.
     """
     result = read_result(context.folder)
     changes = []

@@ -38,8 +38,9 @@ class TestPredictions:
 
     Attributes:
         logits, labels: Logits [M, C] and labels [M] of M test examples. Examples of unseen clients are left out.
-        clients: The accuracy of each client's model on the client's test examples; None without test examples.
-        unseen: The same accuracies for unseen clients, which take part in no round.
+        clients: A list with the accuracy of each client's model on the client's test examples. The entry is None for a
+            client without test examples.
+        unseen: The same list for unseen clients, which take part in no round.
     """
 
     logits: Tensor
@@ -55,7 +56,10 @@ FEWEST_AT_ONCE = 8
 
 
 def predict_test(run: FederatedContext, state: FederatedState) -> TestPredictions:
-    """Predict all test examples with the global model, or each client's test examples with the client's own model.
+    """Predict the test examples with the deployed models.
+
+    If all clients deploy one model, this model predicts all test examples. Otherwise, each client's model predicts the
+    client's test examples.
 
     Raises:
         UserError: Clients have different models although the method declares one model.
@@ -94,9 +98,9 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
 
 
 def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
-    """Yield the logits of each request. Only a few models are in memory at a time.
+    """Yield the logits of each request.
 
-    ``values``: the number of parameters of one model plus the number of logits for one request.
+    The more ``values`` (parameters and logits) one request needs, the fewer models are in memory at a time.
     """
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
@@ -185,7 +189,7 @@ def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | No
 
 
 def evaluation_temperature(config: Any, round: int) -> float:
-    """Return the temperature T of the given round. The metric ``tempered_loss`` is the test loss of logits / T."""
+    """Return the temperature T of the given round. The metric ``tempered_loss`` divides the logits by T."""
     if config.lr_control:
         return 1.0
     return scheduled(config.temperature, config.schedule, round)
@@ -239,7 +243,7 @@ def summarize(rows: list[LogRow], target: float | None) -> Facts:
     measured = [row for row in rows if metrics.ACCURACY in row]
     if not measured:
         problem = f"plan() ended after {counted(len(rows), 'round')}, before any evaluation"
-        raise UserError(problem, "method.algorithm", hint="Return more requests, or use training.evaluate_every=1")
+        raise UserError(problem, "method.algorithm", hint="Plan more rounds, or use training.evaluate_every=1")
     last = measured[-1]
     curve = [(row["round"], row[metrics.ACCURACY]) for row in measured]
     best = max(value for _, value in curve)

@@ -59,9 +59,9 @@ def server_examples(
 ) -> tuple[ClientData, ServerExamples]:
     """Add the server's unlabeled examples to the training examples ``data``.
 
-    If the transfer set was held out from ``data``, its examples keep their row numbers, but lose their labels. A
-    separate transfer set is appended to ``data``, and so are random examples for measuring biases. The server's model
-    is evaluated on all examples of ``test``.
+    Transfer examples that were held out from ``data`` keep their row numbers, but lose their labels. If the transfer
+    set is another data set, its examples are appended to ``data``. If the weighting uses probability biases, random
+    examples are also appended. The server's model is evaluated on all examples of ``test``.
 
     Returns:
         All training examples, and the row numbers of the server's examples.

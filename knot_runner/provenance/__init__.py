@@ -140,8 +140,8 @@ MAX_REASONS = 4
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return the reasons why the finished run in ``folder`` is stale, one line each; [] if the run is not stale.
 
-    A run is stale if its code, data, settings or files have changed. The argument ``now`` caches the state of data
-    files for all runs of one command.
+    A run is stale if its code, data, settings or files have changed. Calls with the same ``now`` read each data
+    file at most once.
     """
     files = _file_changes(folder, result)
     changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
@@ -192,7 +192,7 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
     Args:
         result: Result of the run.
         data: The folder ``paths.data_dir``. If ``data`` is None, the returned list is empty.
-        now: Cache of the state of data files for all runs of one command.
+        now: Cache of comparisons. Calls with the same cache read each data file at most once.
     """
     if data is None:
         return []
@@ -208,7 +208,7 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """The current data files. A command compares the data files of finished runs with these files.
+    """The current data files. A command compares them with the fingerprints that finished runs recorded.
 
     ``data`` is the folder ``paths.data_dir``. If ``data`` is None, data files are not compared. If a data file changes
     after its first check, the change is not noticed.

@@ -31,8 +31,8 @@ class Opened:
         path: Path relative to the data folder, with forward slashes; absolute if the file is outside the data folder.
         size: Size in bytes.
         mtime_ns: Modification time in ns since 1970; for a folder, the time of its newest file.
-        sha256: Hex digest of the content; for a folder, of the names and digests of the files. None if the file was
-            missing.
+        sha256: Hex digest of the file's content; None if the file was missing. For a folder, the digest covers the
+            names and digests of its files.
         pattern: For a folder, the pattern that the names of its files match.
         listing: For a folder, hex digest of the names and metadata of the files.
         inode, ctime_ns: Inode number and change time of a file. Both are 0 for a folder, for a missing file, and
@@ -102,7 +102,7 @@ def members(folder: Path, pattern: str) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file with this name is hidden, or is created by file managers, such as ``Thumbs.db``."""
+    """Return whether a name starts with a dot, or is ``Thumbs.db`` or ``desktop.ini``, which file managers create."""
     return name.startswith(".") or name in ("Thumbs.db", "desktop.ini")
 
 

@@ -111,8 +111,8 @@ class RunSet:
     def differing(self) -> pd.DataFrame:
         """Return a frame of the settings in which the runs differ, with one column per setting.
 
-        Settings that cannot change any result are left out. If a run does not use a setting, the frame
-        contains the configured value.
+        Settings that cannot change any result are left out. If a setting has no effect in a run,
+        the frame contains the configured value.
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
@@ -193,12 +193,12 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
     """Return the runs of :func:`read_runs` that pass all ``filters``.
 
-    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. The result's attribute
-    ``lines`` names each plug-in that a run uses but that is not loaded. It also lists values in ``filters`` that no run
+    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. The attribute ``lines``
+    of the result names (1) plug-ins that a run uses but that are not loaded, and (2) values in ``filters`` that no run
     has.
 
     Raises:
-        UserError: A filter is invalid, a plug-in cannot be loaded, or no run is left.
+        UserError: A filter is invalid, a plug-in cannot be loaded, or no run passes all filters.
     """
     for condition in filters:
         if condition.key == "plugins":
@@ -303,5 +303,5 @@ def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return a colon and the first few ``names``, such as ``: a; b; c and 2 more``; "" if there are no names."""
+    """Return the first few ``names`` as text, such as ``: a; b; c and 2 more``. Without names, return ""."""
     return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

@@ -18,7 +18,7 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def printed_tables() -> list[str]:
-    """Return the names of the printed tables, such as ``knot/table2``."""
+    """Return the names of the papers' tables, such as ``knot/table2``."""
     names = []
     for path in PAPERS.rglob("*.yaml"):
         if path.name != "reproduce.yaml":
@@ -48,7 +48,7 @@ class PrintedTable:
     Attributes:
         task: The task of the table.
         columns: The names of the columns, usually names of data sets.
-        global_set: The data set of the global model.
+        global_set: The data set on which the global model is tested.
         metrics: ``metrics[metric][method]`` lists the numbers in the columns.
         cases: The cases in the table.
         values: The numbers of each case.
@@ -56,7 +56,7 @@ class PrintedTable:
         uplift: For each data set, the mean gains in accuracy from clustering.
         datasets: The data sets of each task.
         accuracy_rounds, loss_rounds: The rounds with a printed accuracy, and the rounds with a printed loss.
-        shares: ``shares[task][teacher]`` is the teacher's bias, as one fraction per label.
+        shares: ``shares[task][teacher]`` lists the fraction of random texts that the teacher assigns to each label.
     """
 
     paper: str

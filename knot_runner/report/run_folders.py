@@ -101,7 +101,7 @@ class Run(Job):
     def metric(self, metric: str, dataset: str) -> float | None:
         """Return the value of a metric for the trained model; None if the run has no such value.
 
-        Most metrics are fractions. The semantic distance ``sd`` is a distance between labels.
+        Most metrics are fractions, but the semantic distance ``sd`` is not.
 
         Args:
             metric: The name of the metric.
@@ -194,7 +194,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
     what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     if reasons:
-        what += f": {'; '.join(reasons)}"
+        what += f". Problem: {'; '.join(reasons)}"
     command = command_for(runs)
     return UserError(what, hint=f"Run: {command}" if command else "")
 

@@ -132,7 +132,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 
 def measured_line(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a footnote on the kinds of models that the finished ``runs`` evaluate; nothing if no kind is known."""
+    """Yield a footnote on the kinds of models that the finished ``runs`` evaluate, if at least one kind is known."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     if words:
         yield f"Measured: {'; '.join(words)}."

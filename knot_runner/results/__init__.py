@@ -66,7 +66,7 @@ class TrainTest:
 class SplitSizes:
     """Counts of examples in the splits of one data set.
 
-    ``role`` is the role of the data set's owner: for example, ``global``.
+    ``role`` is the role of the data set, such as ``global``.
     """
 
     role: str = ""
@@ -236,7 +236,7 @@ class DivergedResult(RunResult):
 
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
-    """Return the result of a diverged run with the fields in ``facts``.
+    """Return the result of a diverged run, built from ``facts``.
 
     Entries of ``facts`` that are not fields of :class:`DivergedResult` are ignored.
     """

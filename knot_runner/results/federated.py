@@ -18,7 +18,7 @@ class PersonalMeasures:
         id_accuracy, id_loss: ID accuracy and loss, averaged over the clients.
         ood_accuracy, ood_loss: OOD accuracy and loss, averaged over the other clients and then over the models.
         ood_weighted: Like ``ood_accuracy``, but each of the other clients is weighted by its number of test examples.
-        all_accuracy: Accuracy on each client's test examples, averaged over all clients and then over the models.
+        all_accuracy: Like ``ood_accuracy``, but averaged over all clients, including the model's own client.
         worst_decile: Mean ID accuracy of the 10% of clients with the lowest ID accuracy.
         clients_hurt: Fraction of clients whose model makes at least two more ID errors than a reference model. The
             reference model is the client's model before personalization. Without personalization, the reference model
@@ -89,10 +89,11 @@ class PersonalPoint(PersonalMeasures):
     """Metrics of all clients' models at one point of personalization.
 
     Attributes:
-        step: The number of steps of personalization so far.
+        step: The number of checkpoints or averaging rounds so far.
         epochs: The number of epochs after the last round.
         sgd_steps: The number of optimizer steps after the last round, averaged over clients.
-        alpha: The weight of the trained model in a mixture with the model after the last round; 1 without a mixture.
+        alpha: The evaluated model is ``alpha`` times the trained model plus 1 - ``alpha`` times the model after the
+            last round.
         phase: Whether the models were trained by clients, or combined from several models.
         valid_accuracy: The accuracy on held-out examples, averaged over clients.
     """
@@ -288,7 +289,7 @@ class FederatedResult(RunResult):
         rounds_to_target: The number of rounds until the accuracy reached ``target``.
         time_to_target: The virtual seconds until the accuracy reached ``target``, in a run with a simulated fleet.
         valid: Metrics on the examples that clients hold out.
-        artifact: Key of the stored rounds, if other runs can reuse them.
+        artifact: Key under which the rounds are stored for other runs; None if other runs cannot reuse the rounds.
         unseen: The number of clients that took part in no round. These clients are not counted in ``clients``.
     """
 

@@ -108,7 +108,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class PhaseFacts:
-    """A phase of the student's training before the last phase. ``terms`` holds the loss terms of the phase by name."""
+    """A training phase of the student other than the last phase. ``terms`` holds the phase's loss terms by name."""
 
     epochs: Number
     terms: dict[str, TermFacts]
@@ -149,7 +149,7 @@ class DistillResult(StagesResult):
 
     Attributes:
         terms: The loss terms of the last phase of training, by name.
-        phases: The phases of training before the last phase, if there are any.
+        phases: All phases of training except the last; None if there is only one phase.
         baselines: Metrics on the student's test set, for every other model that was trained in this run.
         synthesis: The synthesized images, if the student was trained without real images.
     """

@@ -140,7 +140,7 @@ def sweep_summary(
         jobs: The launched jobs.
         found_done: The number of jobs that were finished before the sweep began.
         outcomes: The outcomes that the launcher returned. An outcome tells whether the job was resumed or skipped.
-        duplicates: The number of jobs that were not launched because another job of the grid is the same run.
+        duplicates: The number of jobs that were not launched because they repeat another job of the grid.
     """
     returned = {outcome.run_id: outcome for outcome in outcomes}
     done = resumed = skipped = 0

@@ -43,7 +43,7 @@ class PlannedConfigs:
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
     """Run ``jobs``, which are part of ``plan``, and return their outcomes.
 
-    Jobs that are locked by another process are run last. An exception in the launcher is raised to the caller.
+    Jobs that are locked by another process are run last. An exception of the launcher is not caught.
     """
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size

@@ -27,7 +27,7 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep's plan. ``folder`` holds the configs of all jobs. A mark in ``folder`` is a signal to all processes."""
+    """A sweep's plan. ``folder`` holds the configs of all jobs, and empty files (marks) as signals to all processes."""
 
     folder: Path
 

@@ -114,7 +114,7 @@ def status(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Yield a function that records the progress of a run in ``progress.json``; delete the file after the block.
+    """Yield a function that records the progress of a run in ``progress.json``. The file is deleted after the block.
 
     The function has the type :data:`knot_runner.pipelines.context.Progress`, and writes the file at most once per
     ``HEARTBEAT_SECONDS``.
@@ -167,7 +167,7 @@ class JobState:
 def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
     """Return the state of ``job``, determined from the job's folder and lock.
 
-    ``data`` compares the job's result with the current data files.
+    ``data`` detects data files that have changed since the job's result was recorded.
     """
     if result := read_result(job.folder):
         changes = data.changes(job.folder, result)

@@ -31,7 +31,7 @@ def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     L is the Laplacian of a graph on the labels. w_jk is the weight of the edge between the labels j and k, and W_k is
     the sum of the weights of all edges at k. The labels are eliminated one by one. Eliminating label k adds the weight
     ``w_jk * w_lk / W_k`` to the edge between any two neighbors j and l of k. Nothing is subtracted, so every entry of x
-    keeps its relative accuracy (Grassmann, Taksar and Heyman, for Markov chains).
+    keeps its relative accuracy. Grassmann, Taksar and Heyman introduced this elimination for Markov chains.
 
     Args:
         edges: Edge weights, shape [n, n, N]. Entry [k, j] is the weight of the edge between the labels k and j < k.
@@ -115,7 +115,7 @@ class AscentRows:
 
 
 def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
-    """Return the initial state of the ascent for N problems (rows) on n labels.
+    """Return the initial state of the ascent on the semi-dual D(h) (newton.py), for N problems (rows) on n labels.
 
     Args:
         p: First marginal of each row, shape [n, N].

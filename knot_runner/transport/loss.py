@@ -115,7 +115,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Solution:
-    """Return the costs [N] and gradients [N, n] that geomloss computes, with the same call as in the published code.
+    """Return the costs [N] and gradients [N, n] that geomloss computes. The call is the same as in the published code.
 
     The computation has the precision of p, and convergence is not checked. The published runs used geomloss 0.2.4. The
     costs of geomloss 0.3.1 are 2e-5 to 6e-5 larger.

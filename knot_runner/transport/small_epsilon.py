@@ -32,11 +32,11 @@ _TINY = 1e-300
 def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon: float) -> tuple[ndarray, ndarray]:
     """Return the potential h in the limit of small eps, and the smallest relative flow over an edge.
 
-    n is the number of labels and N the number of problems. An edge divides its tree into two parts. The relative flow
-    over the edge is the flow divided by the sum of ``|q - p|`` over the part in which this sum is smaller.
+    n is the number of labels and N the number of problems. An edge divides its tree into two parts. In each part,
+    ``|q - p|`` is summed. The relative flow over the edge is the flow divided by the smaller sum.
 
-    If the smallest relative flow is as small as rounding errors, h is not reliable. Across an edge without flow, any
-    potential difference up to the edge length is valid, and h has the difference 0.
+    If the smallest relative flow is as small as rounding errors, h is not reliable. If no mass flows over an edge, the
+    potentials at its ends may differ by up to the edge length. This function then chooses the difference 0.
 
     Args:
         q: The second marginals, shape [n, N].
@@ -107,9 +107,9 @@ ITERATIONS = 400
 def fixed_point(q: ndarray, cost: ndarray, epsilon: float) -> tuple[ndarray, int]:
     """Return ``f + eps * log(q)``, shape [n, N], and the number of iterations. f is the potential of OT_eps(q, q).
 
-    ``cost`` [n, n, 1] must hold Euclidean distances. f is the fixed point of the soft minimum (newton.py), and is
-    unique. Each step replaces f by the average of two terms: f, and the soft minimum of f. geomloss uses the same step
-    for debiasing (Feydy et al. 2019, section 3.1). Near the fixed point, each step at least halves the error.
+    ``cost`` [n, n, 1] must hold Euclidean distances. f is the unique fixed point of the soft minimum (newton.py).
+    Each step replaces f by the average of f and its soft minimum. geomloss uses the same step for debiasing (Feydy et
+    al. 2019, section 3.1). Near the fixed point, each step at least halves the error.
     """
     masses = epsilon * masses_logarithm(q)
     f = np.where(q > 0, -0.5 * masses, 0.0)

@@ -101,7 +101,7 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     for near, far in itertools.pairwise(levels):
         together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
-            text = "'tree' requires labels at the leaves of a tree, as given by superclasses or one-hot labels"
+            text = "'tree' requires labels at the leaves of a tree, such as superclasses or one-hot labels"
             raise UserError(f"{text}. For other labels, use method.loss.solver=newton", "method.loss.solver")
         groups = together.unique(dim=0)
         below.append(groups)
@@ -117,11 +117,11 @@ FEASIBLE = 1e-9
 
 
 def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
-    """Return the V vertices [V, n] of a polytope, and for each vertex a spanning tree of the labels, [V, n - 1, 2].
+    """Return the V vertices [V, n] of a polytope, and the edges [V, n - 1, 2] of one spanning tree per vertex.
 
-    The polytope is the set of dual potentials, ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. At each vertex, the
-    constraints along the edges of the vertex's tree are equalities. An edge consists of two labels i < j. ``distances``
-    [n, n] must have at most ``MOST_ENUMERATED`` labels.
+    The polytope is the set of dual potentials, ``{f: f_i - f_j <= distances_ij, f_0 = 0}``. A spanning tree connects
+    the labels. At each vertex, the constraints along the edges of the vertex's tree are equalities. An edge consists of
+    two labels i < j. ``distances`` [n, n] must have at most ``MOST_ENUMERATED`` labels.
     """
     n = len(distances)
     edges = np.stack(np.triu_indices(n, 1), axis=1)

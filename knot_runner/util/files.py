@@ -106,8 +106,8 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
         durable: Whether the write is atomic even if the power fails.
 
     Raises:
-        UserError: The file cannot be written: :class:`DiskError` if the disk is full or fails, :class:`ReadOnlyError`
-            if writing is not permitted.
+        UserError: The file cannot be written. The error is a :class:`DiskError` if the disk is full or fails, and a
+            :class:`ReadOnlyError` if writing is not permitted.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -229,7 +229,7 @@ def append_synced(path: Path, line: str) -> None:
     """Append ``line`` and a newline to the file ``path``, and wait until the disk has stored the line (fsync).
 
     Raises:
-        UserError: The file cannot be written; :class:`DiskError` if the disk is full.
+        UserError: The file cannot be written. The error is a :class:`DiskError` if the disk is full.
     """
     data = line.encode() + b"\n"
     try:

@@ -45,7 +45,7 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None) -> None:
-    """Let this process ignore Ctrl-C, and end when its parent ends. Call this function first in a new process.
+    """Make this process ignore Ctrl-C and end when its parent ends. Call this function first in a new process.
 
     Args:
         parent: Process id of the parent, on this machine. By default, the parent is the process that started this
@@ -88,7 +88,7 @@ _signal_actions: list[Callable[[], object]] = []
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
     """If a signal ends this process inside the block, call ``action`` first.
 
-    Signals call actions only inside a block of :func:`ended_by_signals`.
+    The signal must also arrive inside a block of :func:`ended_by_signals`. Otherwise, ``action`` is not called.
     """
     _signal_actions.append(action)
     try:
@@ -196,7 +196,7 @@ def prepared(preloaded: list[str]) -> BaseContext:
 
 
 def begin_server(preloaded: list[str]) -> None:
-    """Start the fork server of :func:`prepared` in advance, so that its imports run in parallel with this process."""
+    """Start the fork server (:func:`prepared`) early, so that its imports run in parallel with this process."""
     prepared(preloaded)
     with contextlib.suppress(OSError):  # starting a process reports this error again
         _server().ensure_running()

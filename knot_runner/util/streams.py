@@ -92,7 +92,7 @@ def lasting() -> Iterator[Stream]:
 def print_safely(out: Stream, code: int) -> int:
     """Flush the output ``out`` of a command, and return the exit code of the command.
 
-    The exit code is ``code``, or an error code if ``code`` is 0 and output was dropped.
+    If ``code`` is 0 and output was dropped, the exit code is an error code. Otherwise, the exit code is ``code``.
     """
     out.flush()
     if out.problem is None or code:

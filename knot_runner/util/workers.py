@@ -192,8 +192,8 @@ class TaskPool:
 
         Args:
             requests: The requests. A request is generated only when a process can receive it.
-            ahead_of: 0, or the number of ``requests``. With the number, a process may receive its next request while it
-                works on the current request. Use 0 if requests are large.
+            ahead_of: If 0, a process receives its next request after it has finished the current one. If
+                ``len(requests)``, a process may receive its next request earlier. Use 0 if requests are large.
             watch: Function that is called with the content of each :class:`HandlerMessage`.
 
         Raises:

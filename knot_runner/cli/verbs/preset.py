@@ -83,7 +83,7 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         if word.lstrip("+~").startswith(SEEDS_KEY):
             raise UserError("can be set only in the YAML file of the preset, not on the command line", SEEDS_KEY)
         if word.startswith("experiment="):
-            raise UserError("only one preset is allowed. Remove one of the two", word)
+            raise UserError("only one preset is allowed. Remove this preset or the other one", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
     check_shown(jobs)
     results = [read_result(job.folder) for job in jobs]

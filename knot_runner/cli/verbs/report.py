@@ -15,7 +15,7 @@ from knot_runner.util.errors import counted
 
 
 def report_command(options: argparse.Namespace) -> int:
-    """Write the page ``<out>/reports/<preset>.html``. Print the path and the number of runs in each state.
+    """Write the page ``<out>/reports/<preset>.html``. Print the number of runs in each state, and the page's path.
 
     Raises:
         UserError: The preset has no finished run.

@@ -41,7 +41,7 @@ class ListedPreset:
 
     Attributes:
         preset: Name of the preset.
-        words: Further overrides for the preset's command.
+        words: Overrides that are added to the preset's command.
         runs: Number of runs of the preset.
         minutes: Recorded total time of these runs on two CPU cores, in minutes; None if unknown.
     """

@@ -36,7 +36,7 @@ IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the override, such as ``task=sa``, that selects the choice of ``group`` in ``config``."""
+    """Return the choice of ``group`` in ``config`` as an override, such as ``task=sa``."""
     return f"{group}={config[group].get('kind' if group == 'partition' else 'name')}"
 
 
@@ -66,7 +66,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     method = choice(config, "method")
     kind_of_task = TASK_KINDS[task_kind]
     if task_kind not in family.tasks:
-        why = f"the task {kind_of_task.contents}, but the method does not support such tasks"
+        why = f"the method does not support a task that {kind_of_task.contents}"
         raise Misfit(method, task, why, f"Use method={kind_of_task.method}")
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
@@ -110,7 +110,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 def is_idle(training: Config) -> bool:
     """Return whether the composed group ``training`` suits a method that trains no model.
 
-    The result is true if the group has only ``for_...`` blocks, including ``for_nothing``.
+    The result is true if the group consists of ``for_...`` blocks, and one of them is ``for_nothing``.
     """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
@@ -176,7 +176,7 @@ def training_values(config: Config, kind: str) -> Config:
             f"{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"this training supports only {'; '.join(has)}"
+        why = f"this training supports only {', '.join(f'({i}) {part}' for i, part in enumerate(has, 1))}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:

@@ -24,7 +24,7 @@ def check_parties_method(settings: Settings) -> None:
     """Check that a text task has one data set with ``role=global`` and one with ``role=transfer``.
 
     Raises:
-        UserError: The number of data sets with one of these roles is not 1.
+        UserError: One of these roles belongs to no data set, or to several.
     """
     if not isinstance(settings.task, TaskSettings):
         return
@@ -67,7 +67,7 @@ def _check_synthesis(settings: Settings) -> None:
     if count != 1:
         raise UserError(f"requires exactly one teacher in method.teachers, got {count}", "method.synthesis")
     if view != "none":
-        raise UserError("method.synthesis generates images without views. Use method.view=none", f"method.view={view}")
+        raise UserError("not supported with method.synthesis. Use method.view=none", f"method.view={view}")
 
 
 def check_distill_method(settings: Settings) -> None:

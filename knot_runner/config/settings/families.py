@@ -101,7 +101,7 @@ def register(family: Family) -> Family:
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of the method with the settings ``config``."""
+    """Return the family of the method whose settings are ``config``."""
     return family_of_algorithm(config.algorithm)
 
 

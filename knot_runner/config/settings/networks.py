@@ -109,7 +109,7 @@ class ResnetSettings(ImageModel):
 
 @dataclass
 class WrnSettings(ImageModel):
-    """A Wide ResNet (Zagoruyko and Komodakis 2016) with stages of 16, 32 and 64 channels times ``widen``."""
+    """A Wide ResNet (Zagoruyko and Komodakis 2016) whose stages have ``widen`` times 16, 32 and 64 channels."""
 
     #: total layers: 6n + 4 for n blocks per stage
     depth: Depth
@@ -211,7 +211,7 @@ class CustomSettings(ImageModel):
     def __post_init__(self) -> None:
         parts = self.target.split(":")
         fits = len(parts) == 2 and all(parts)
-        require(fits, "target", f"expected module:function with a module that 'plugins' lists, got {self.target!r}")
+        require(fits, "target", f"expected module:function (the module must be in plugins), got {self.target!r}")
 
 
 #: ``model.kind`` -> its settings.

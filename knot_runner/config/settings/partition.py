@@ -77,7 +77,7 @@ class Shards(_Clients):
 
 @dataclass
 class Pairs(_Clients):
-    """Planted clusters (FedWaD). Each client has one group of classes; each group has at least two clients."""
+    """Planted clusters of at least two clients (FedWaD). Each cluster has its own group of classes."""
 
     #: class numbers per group; null: pairs of neighboring classes, more per group if there are too few clients
     groups: list[list[int]] | None
@@ -143,7 +143,7 @@ class PartyShares:
 
 @dataclass
 class HeldOut:
-    """Additional settings for federated methods: withheld shares, altered clients."""
+    """Additional settings for federated methods."""
 
     #: unlabeled share for server distillation, withheld from clients; null: 0.2 if the server distills
     transfer: Fraction | None = None
@@ -190,7 +190,7 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the default share of images for the validation of a distillation; None if no validation is needed.
+    """Return the default share of images that a distillation holds out for validation; None if none are needed.
 
     The default is 0.1. Validation is needed if a training stage selects its best epoch, or if ``method.bound`` is true.
     """
@@ -214,9 +214,9 @@ def stages_valid(config: Config) -> float | None:
 def held_out_shares(config: Config) -> Config:
     """Return the values for :class:`HeldOut` in the composed ``config`` of a federated run; {} if there are no values.
 
-    The values are not checked. Two shares have defaults in place of null:
+    The values are not checked. With a separate transfer set, ``transfer`` is left out. Defaults replace null:
 
-    - ``transfer`` is 0.2 if the server distills. With a separate transfer set, ``transfer`` is left out.
+    - ``transfer`` is 0.2 if the server distills.
     - ``valid`` is 0.2 if the method or the personalization needs held-out examples.
     """
     partition = config.get("partition") or {}

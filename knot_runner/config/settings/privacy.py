@@ -66,7 +66,7 @@ class UserPrivacySettings:
         elif isinstance(method, LocalAlgorithmSettings):
             why = "the clients send nothing, so there is nothing to protect"
         elif method.clustering is not None:
-            why = "method.clustering uses data of the clients that privacy=user_level does not protect"
+            why = "privacy=user_level does not protect the client data that method.clustering uses"
             hint = "Use method.clustering=null"
         elif settings.fleet is not None:
             why = "the privacy accountant does not cover how a fleet changes which clients participate"
@@ -76,9 +76,7 @@ class UserPrivacySettings:
             why = "method.personalization sends the clients' personalized models to other clients without clipping"
             hint = "Use finetune or soup"
         elif method.aggregation != "uniform":
-            problem = (
-                "privacy requires that all clients have equal weights, to limit the influence of each. Use 'uniform'"
-            )
+            problem = "privacy requires that all clients have equal weights. Use 'uniform'"
             raise UserError(problem, "method.aggregation")
         elif isinstance(settings.partition, Centralized):
             why = "user-level privacy needs at least two clients"

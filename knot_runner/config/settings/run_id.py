@@ -75,7 +75,7 @@ def counted_settings(record: Config) -> Config:
 
 
 def kind_of(task: Config) -> str:
-    """Return the key of a composed ``task`` in :data:`TASK_KINDS`. All text tasks have the key "texts"."""
+    """Return the key in :data:`TASK_KINDS` for the composed ``task``. All text tasks have the key "texts"."""
     kind = str(task.get("kind"))
     if kind not in TASK_KINDS:
         return "texts"
@@ -117,7 +117,7 @@ def refuse_secrets(config: Config) -> None:
     A variable is secret if its name contains a word such as KEY or TOKEN.
 
     Raises:
-        UserError: A setting contains such a value. The message names the setting, but not the value.
+        UserError: A setting contains the value of a secret variable. The message does not quote the value.
     """
     for name, value in os.environ.items():
         if not SECRET_NAMES.search(name) or len(value) < MIN_LENGTH:

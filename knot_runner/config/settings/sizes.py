@@ -56,7 +56,7 @@ Deviation = Annotated[Spread, NOT_NEGATIVE]
 #: rates and scales
 Positive = Annotated[float, ABOVE_ZERO]
 NotNegative = Annotated[float, NOT_NEGATIVE]
-Temperature = Annotated[float, Holds(lambda value: value > 0, "a number above 0 (1 is standard training)")]
+Temperature = Annotated[float, Holds(lambda value: value > 0, "a number above 0 (1 gives standard training)")]
 #: shares: in (0, 1), and in [0, 1)
 Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "a number between 0 and 1, both excluded")]
 FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "a number in [0, 1)")]

@@ -37,7 +37,8 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the names of the data sets and files that may be missing.
 
     Args:
-        missing: The setting ``task.missing``: a list of names, "skip" (all of ``optional``) or "error" (no names).
+        missing: The setting ``task.missing``. A list holds the names. "skip" means all of ``optional``, and "error"
+            means no names.
         optional: The setting ``task.optional``.
     """
     if isinstance(missing, list):
@@ -140,8 +141,8 @@ class TextColumns:
 class LocalSource:
     """A data set on disk.
 
-    ``files`` has train, valid, test; or train, heldout (halved into valid and test); or pool (divided by
-    ``task.split``).
+    Splits in ``files``: train+valid+test, pool (divided by ``task.split``), or train+heldout (heldout is halved into
+    valid and test).
     """
 
     #: csv, jsonl, dailydialog, or the reader of a plug-in

@@ -29,7 +29,7 @@ def by_part(read: PartReader) -> ImageReader:
     """Return an image reader that calls ``read`` and checks the shape and the labels of the images.
 
     Args:
-        read: Function that is called for the train images, and then for the test images.
+        read: Function that yields the images of one part of the data set: train or test.
     """
 
     def read_part(folder: DataFolder, settings: ImageTaskSettings, part: str) -> Images:
@@ -78,9 +78,9 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if problem := images_problem(parts.train, settings):
-        return f"in 'train' {problem}"
+        return f"invalid data in 'train': {problem}"
     if parts.test is not None and (problem := images_problem(parts.test, settings)):
-        return f"in 'test' {problem}"
+        return f"invalid data in 'test': {problem}"
     return ""
 
 
@@ -96,13 +96,13 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
     classes = len(settings.classes)
     kinds = [getattr(values, "dtype", type(values).__name__) for values in (pixels, labels)]
     if kinds[0] not in (np.uint8, np.float32):
-        return f"pixels of {kinds[0]} instead of uint8 or float32"
+        return f"pixels of type {kinds[0]} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
         return f"images of shape {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
     if kinds[0] == np.float32 and not 0 <= pixels.min(initial=0) <= pixels.max(initial=0) <= 1:
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
     if kinds[1] != np.int64 or labels.ndim != 1:
-        return f"labels of {kinds[1]} instead of int64 [N]"
+        return f"labels of type {kinds[1]} instead of int64 [N]"
     for name, values in (("labels", labels), ("writers", images.users), ("files", images.files)):
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
@@ -158,12 +158,12 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
 
     Args:
         path: Path of the archive.
-        wanted: Names of the members to return. A member may be missing.
+        wanted: Names of the members to return. A name that is not in the archive is ignored.
         most: Largest allowed size of a wanted member in bytes.
 
     Raises:
-        UserError: The archive is truncated or too large; or a member is repeated, too large or not allowed
-            (:func:`check_member`). The message names the archive.
+        UserError: The archive is truncated, the archive or a wanted member is too large, a wanted member is repeated,
+            or :func:`check_member` refuses a member. The message names the archive.
     """
     contents = {}
     try:

@@ -52,7 +52,7 @@ def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images from folders of batch files, or from tar archives (.tar, .tar.gz) of such folders.
 
     The images are uint8 of shape [N, 3, 32, 32]. CIFAR-100 uses the fine labels. If the number of images differs
-    from the official release, a note is added to the result.
+    from that of the official release, a note is added to the result.
 
     Raises:
         UserError: A file is damaged. The message names the file.
@@ -111,7 +111,7 @@ def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
         raise UserError(
-            f"expected images of {size} bytes each, got {len(content)} bytes. The file is truncated or corrupt", name
+            f"has {len(content)} bytes, but each image needs {size} bytes. The file is truncated or corrupt", name
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = records[:, layout.label_bytes - 1].astype(np.int64)

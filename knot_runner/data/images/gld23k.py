@@ -28,12 +28,12 @@ _Rows = dict[Path, tuple[str, int]]
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return the training and test images. Only training images have users: their photographers.
+    """Return the training and test images. The user of a training image is its photographer.
 
-    Images are uint8, cropped to the center and scaled to ``settings.shape``.
+    Test images have no users. Images are uint8, cropped to the center and scaled to ``settings.shape``.
 
     Raises:
-        UserError: A file is missing or invalid. The message names the file; for a CSV file, also the line.
+        UserError: A file is missing or invalid. The message names the file. For a CSV file, it also names the line.
     """
     local = settings.local
     classes = len(settings.classes)

@@ -128,7 +128,7 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are each assigned to several clients, but every client alters its examples "
+            f"{shared} {split} examples belong to several clients, but every client alters its examples "
             "differently. Use partition=natural, iid or dirichlet",
             "partition.alter",
         )
@@ -208,7 +208,7 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
     images become gray images. Scaling is bilinear, and uint8 values are rounded.
 
     Raises:
-        UserError: The numbers of channels differ, and are not 1 and 3.
+        UserError: The numbers of channels differ, and one of them is neither 1 nor 3.
     """
     pixels = images.pixels
     shape = reference.shape[1:]

@@ -23,7 +23,7 @@ def or_none(owners: np.ndarray) -> np.ndarray | None:
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Round a non-negative array of shape [clients, classes] to integers. The sum of each class stays the same.
+    """Round a non-negative array of shape [clients, classes] to integers, without changing the sum of each class.
 
     The sum of each class must be an integer. Each class is rounded by the method of largest remainders. A client's
     remainder includes the client's rounding losses in earlier classes.
@@ -94,7 +94,7 @@ def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.ra
 
 
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
-    """Return one int64 array per client: the ascending positions at which ``owner`` is the client's index."""
+    """Return one int64 array per client: the ascending positions in ``owner`` that hold the client's index."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 

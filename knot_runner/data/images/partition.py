@@ -41,7 +41,7 @@ FLOOR = 10
 #: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
     "dirichlet": "Use fewer clients, partition.floor=1 or a larger partition.alpha",
-    "pairs": "Use fewer clients, or classes with more examples in partition.groups",
+    "pairs": "Use fewer clients, or list larger classes in partition.groups",
 }
 
 
@@ -294,9 +294,9 @@ def _problem(partition: object, settings: object, task: ImageTask, rng: np.rando
             return f"{name} rows of {len(rows)} clients for {clients} names"
         for client, part in enumerate(map(np.asarray, rows)):
             if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
-                return f"for client {client} {name} rows that are not a list of integers"
+                return f"invalid {name} rows for client {client}: expected a list of integers"
             if len(part) and not 0 <= part.min() <= part.max() < count:
-                return f"for client {client} {name} rows outside 0 to {count - 1}"
+                return f"invalid {name} rows for client {client}: expected numbers from 0 to {count - 1}"
     return ""
 
 

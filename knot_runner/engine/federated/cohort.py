@@ -50,7 +50,7 @@ class LocalResult:
     Attributes:
         loss: Mean loss over all steps.
         steps: Number of optimizer steps.
-        kept: Further tensors by name. A :class:`LocalProgram` returns them.
+        kept: The tensors that a :class:`LocalProgram` returns, by name. Empty for ordinary training.
     """
 
     loss: float
@@ -66,7 +66,7 @@ class LocalProgram:
         run: The function ``run(settings, work)``, where ``work`` is a :class:`~knot_runner.engine.training.LocalWork`.
             Define it at the top level of a module, so that worker processes can import it.
         settings: Plain data for ``run``.
-        tensors: Further input tensors by name, in addition to the tensors of the request.
+        tensors: Input tensors by name, in addition to the tensors of the request.
         further: Number of epochs that ``run`` trains in addition to the epochs of the request. This number is used
             only to report the compute cost.
     """
@@ -136,8 +136,8 @@ class LocalTraining:
     def is_plain(self) -> bool:
         """Return whether this request can be trained without the reference engine.
 
-        Such a request has SGD with a constant learning rate, no held-out examples and no local program. The
-        objective's ``reads_head`` is false.
+        This requires SGD with a constant learning rate, no held-out examples, and no local program. Also,
+        ``objective.reads_head`` must be false.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -156,7 +156,7 @@ class Trained:
         before: The number of correct predictions on the request's test examples before training.
         after: The number of correct predictions on the request's test examples after training.
         finite: Whether all trained weights are finite.
-        kept: Further tensors by name. A :class:`LocalProgram` returns them.
+        kept: The tensors that a :class:`LocalProgram` returns, by name. Empty for ordinary training.
     """
 
     client: int
@@ -185,7 +185,7 @@ class Inference:
         split: The examples to which ``rows`` refer: the "test" examples or the "train" examples of all clients.
         network: The index of the network among the networks of the engine.
         many: Whether other requests evaluate other models on the same examples. If true, the engine may reuse work for
-            all these models, and results may differ by rounding.
+            all these models. Results may then differ by rounding from results with ``many=False``.
         body: Identifier of the model's body (all layers except the head); "" if unknown. Models with the same
             identifier must have equal bodies. The engine may reuse work for these models. Results do not change.
         output: The requested values. Features are the inputs of the network's last layer.

@@ -42,7 +42,10 @@ class Field:
 # With flat vectors, averaging models, adding control variates and stacking models each take one line of code.
 @dataclass(frozen=True)
 class FlatLayout:
-    """The positions of a model's parameters and buffers in two flat vectors, in the order of the model's definition."""
+    """The positions of a model's parameters in one flat vector, and of its buffers in another flat vector.
+
+    Both vectors have the order of the model's definition.
+    """
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
@@ -113,7 +116,7 @@ class FlatLayout:
         return fnmatch.fnmatchcase(field.name, pattern)
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Return one view into ``weights`` [P] for each tensor of the body, followed by ``buffers`` [Q]."""
+        """Return a list: one view into ``weights`` [P] for each tensor of the body, and then ``buffers`` [Q]."""
         parts = []
         for field in self.parameters:
             if not self._matches(field, "head"):
@@ -137,8 +140,8 @@ def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
     """Return a new model with initial weights that depend on the run's ``seed``.
 
-    If the network has a pretrained encoder, the encoder's weights are loaded. A relative path of these weights starts
-    at ``data_root``.
+    If the network has a pretrained encoder, the encoder's weights are loaded. If the path of these weights is relative,
+    ``data_root`` is the base folder.
 
     Raises:
         UserError: A custom model does not accept the images, or does not return one logit per class.

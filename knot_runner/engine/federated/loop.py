@@ -97,9 +97,9 @@ class Loop:
         return outputs.to(self.device)
 
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return a function of (logits, rows) that returns ``loss(logits, rows, features)``.
+        """Return the function ``(logits, rows) -> loss(logits, rows, features)``.
 
-        The features come from the latest forward pass, which uses the engine's model or a copy of this model.
+        ``features``: the inputs of the head in the latest forward pass of the engine's model or of its copy.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -260,9 +260,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the row numbers [n] of the transfer examples in one epoch of distillation.
 
-    By default, an epoch contains all transfer examples except those for early stopping. If ``spec.steps`` is set, an
-    epoch contains ``spec.steps`` batches. These batches are filled from random permutations of the same
-    examples, one permutation after another.
+    Let E be the transfer examples that are not used for early stopping. By default, an epoch contains all of E. If
+    ``spec.steps`` is set, an epoch contains ``spec.steps`` batches from successive random permutations of E.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:

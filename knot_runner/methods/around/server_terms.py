@@ -97,8 +97,8 @@ def term_program(
         network: The student's network.
         points: The coordinates of the classes.
         sent: The models of the K clients.
-        weights: The clients' weights in the mean over clients, shape [n, K] for n examples. Used only if a term reads
-            hidden layers.
+        weights: The weight of each client in the mean of the clients' hidden features, shape [n, K] for n examples.
+            Used only if a term reads hidden layers.
     """
     tensors: Tensors = {}
     models = 0

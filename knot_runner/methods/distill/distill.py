@@ -146,8 +146,8 @@ def fold(
 def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
     """Return the request that synthesizes images from the teacher.
 
-    If the synthesis needs records of the teacher's activations that do not exist yet, the request that computes these
-    records is returned instead.
+    If the synthesis needs activation records, and these records do not exist yet, the result is the request that
+    computes them.
     """
     (teacher,) = federation.clients
     network = teacher.network

@@ -58,11 +58,11 @@ def similarity(f: Tensor, g: Tensor) -> Tensor:
 
 
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
-    """Return the PKT loss, a scalar: the mean of ``p_g log(p_g / p_f)`` over all pairs of examples.
+    """Return the PKT loss, a scalar (Passalis and Tefas 2018).
 
-    Source: Passalis and Tefas 2018. For features x, the matrix p_x [B, B] is computed in two steps. The cosines between
-    examples are mapped from [-1, 1] to [0, 1]. Then each row is divided by its sum. An example also forms a pair with
-    itself.
+    For features x, the matrix p_x [B, B] is computed in two steps. First, the cosines between examples are mapped from
+    [-1, 1] to [0, 1]. Then each row is divided by its sum. The loss is the mean of all B^2 elements of
+    ``p_g log(p_g / p_f)``.
     """
     first = _nearness_shares(f)
     other = _nearness_shares(g)
@@ -180,11 +180,12 @@ def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
-    """Return the mean over triples of ``max(0, d(i, near) - d(i, far) + margin)``, a scalar.
+    """Return the triplet loss, averaged over triples, a scalar.
 
-    d is the distance between two examples in the student's features ``f``. For a triple (i, j, k), each teacher votes
-    for the example, j or k, that is nearer to i in the teacher's features. ``near`` is the example with more votes, and
-    ``far`` is the example with fewer votes. The mean leaves out triples with a tie. All features are scaled to norm 1.
+    All features are scaled to norm 1. For a triple (i, j, k), each teacher votes for the example, j or k, that is
+    nearer to i in the teacher's features. ``near`` is the example with more votes, and ``far`` is the other example.
+    The loss of a triple is ``max(0, d(i, near) - d(i, far) + margin)``, where d is the distance in the student's
+    features ``f``. Triples with a tied vote are left out of the average.
     """
     votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
     decided = votes != 0

@@ -34,12 +34,12 @@ def true_labels(
 def softened_outputs(
     options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return KL(p || q) or the cross-entropy ``-sum(p log q)`` for each example, shape [B] (Hinton et al. 2015).
+    """Return the KD loss of each example, shape [B] (Hinton et al. 2015).
 
-    ``options.form`` selects one of these losses. Let tau be the temperature. q is softmax(z / tau) for the student's
-    logits z, and p is softmax(v / tau) for the teacher's logits v. With several teachers, p is the mean of their
-    probabilities, or is computed from their mean logits (``options.mean``). With ``options.temperature_squared``, the
-    loss is multiplied by tau^2.
+    Let tau be the temperature. q is softmax(z / tau) for the student's logits z, and p is softmax(v / tau) for the
+    teacher's logits v. ``options.form`` selects the loss: KL(p || q), or the cross-entropy ``-sum(p log q)``. With
+    several teachers, ``options.mean`` selects whether their logits or their probabilities are averaged to compute p.
+    With ``options.temperature_squared``, the loss is multiplied by tau^2.
     """
     log_q = F.log_softmax(student.logits / options.temperature, dim=-1)
     logits = torch.stack([teacher.logits for teacher in teachers])

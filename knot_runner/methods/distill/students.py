@@ -50,7 +50,8 @@ from knot_runner.models.taps import NetworkOutputs, read_taps
 class TrainStudents(OwnTraining):
     """A request to train one student, or several students that teach each other.
 
-    The artifact holds the weights of all students. If there are several, the prefix ``i.`` marks student i's weights.
+    The artifact holds the weights of all students. With several students, the names of student i's weights start with
+    ``i.``.
     """
 
     #: ``distill``, or ``phase<number>`` for an earlier phase (:mod:`knot_runner.methods.distill.distill`)
@@ -81,8 +82,8 @@ class TrainStudents(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the weights of the selected epoch, and a dict of training facts.
 
-        The dict holds the facts of :func:`knot_runner.engine.stages.train_epochs`. Its entry ``terms`` holds each loss
-        term's weight, and the initial ratio of the weighted term to the cross-entropy.
+        The dict holds the facts of :func:`knot_runner.engine.stages.train_epochs`. For each loss
+        term, the entry ``terms`` holds the term's weight, and the initial ratio (weighted term / cross-entropy).
 
         Raises:
             DivergedError: A loss or a validation prediction is not finite.
@@ -105,7 +106,7 @@ class PickStudent(OwnRequest):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the weights of student ``number``, and the facts about the joint training.
 
-        The returned training time is 0.
+        The training time in these facts is set to 0, because the joint training already reports it.
         """
         trained = resources.store.get(*self.together)
         prefix = f"{self.number}."
@@ -245,7 +246,7 @@ class Students(StageTraining):
     def weights(self) -> Tensors:
         """Return a copy of the weights of all students.
 
-        If there are several students, the prefix ``i.`` marks student i's weights.
+        With several students, the names of student i's weights start with ``i.``.
         """
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
 

@@ -75,12 +75,12 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
     For the equations, see the module's docstring.
 
     Args:
-        settings: ``adaptive``: whether alpha is trained.
-        work: ``work.tensors`` holds the ``weights`` [P] and ``buffers`` [Q] of the client's own model, and ``alpha``.
+        settings: The entry ``adaptive`` tells whether alpha is trained.
+        work: ``work.tensors`` holds ``alpha``, and the ``weights`` [P] and ``buffers`` [Q] of the client's own model.
 
     Returns:
-        The mean loss of the global model, and the new values of ``work.tensors``. A further tensor ``loss`` holds the
-        mean loss of the mixed model.
+        The mean loss of the global model, and a dict of tensors. The dict holds the new values of ``work.tensors``. Its
+        entry ``loss`` is the mean loss of the mixed model.
     """
     alpha = float(work.tensors["alpha"])
     device = next(work.model.parameters()).device

@@ -52,8 +52,8 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
         seed: Seed of the 10 initializations of k-means.
 
     Raises:
-        UserError: There are more clusters than clients, the number of neighbors is too large, or a distance is above
-            ``settings.scale``.
+        UserError: There are more clusters than clients, the number of neighbors is too large, or an entry of
+            ``matrix`` is above ``settings.scale``.
     """
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
@@ -99,9 +99,9 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """Return the edge weights of the graph of clients, shape [N, N]. Each weight is between 0 and 1.
 
     Let s be ``settings.scale``. Without ``settings.neighbors``, an entry d of ``matrix`` gives the weight (s - d) / s.
-    With ``settings.neighbors``, each client selects this number of nearest clients, including itself (as in the public
-    code). An edge has weight 1 if its two clients select each other. The weight is 1/2 if only one client selects the
-    other, and 0 if neither does.
+    With ``settings.neighbors``, each client selects its ``settings.neighbors`` nearest clients. As in FedWaD's public
+    code, a client counts as its own nearest client. An edge has weight 1 if its two clients select each other. The
+    weight is 1/2 if only one client selects the other, and 0 if neither does.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")

@@ -111,10 +111,11 @@ def _with_mix(
 
 
 def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
-    """Local program: learn the mixing weights W, and train from the mix v + (w - v) * W.
+    """Local program: learn the mixing weights W, and train from the mixed model.
 
-    v is the client's own model, and w is the global model. For each batch, let g be the gradient of the loss at the
-    mix. W changes by ``-config.rate * g * (w - v)``, and is then clipped to [0, 1].
+    The mixed model is v + (w - v) * W, where v is the client's own model and w is the global model. For each batch, let
+    g be the gradient of the loss at the mixed model. W changes by ``-config.rate * g * (w - v)``, and is then clipped
+    to [0, 1].
 
     Args:
         settings: ``config``: the settings of the method. ``start``: the index of the first mixed parameter.

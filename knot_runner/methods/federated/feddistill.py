@@ -60,7 +60,7 @@ def regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """Return the other clients' mean logits for each label, and a flag for each label: whether its mean is known.
+    """Return, for each label, the other clients' mean logits, and a flag that tells whether they are known.
 
     The logits of a label are averaged over the other clients that have examples of this label. With privacy, the
     average covers all participants of the previous round, possibly including the client.
@@ -138,9 +138,9 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Add each participant's message to the state. Return the new state, and an empty log row.
+    """Store each participant's message in the state. Return the new state, and an empty log row.
 
-    With privacy, statistics of all messages are added instead.
+    With privacy, store ``label_logits/all`` and ``label_counts/all`` instead; see the module's docstring.
     """
     after = dict(state)
     for sent in answers.each:

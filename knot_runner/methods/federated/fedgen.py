@@ -98,8 +98,8 @@ def fold(
 ) -> Folded:
     """Take FedAvg's server step, and train the generator with the last layer of the new global model.
 
-    With privacy, this function replaces :func:`fold_each`. The probabilities of random labels are the clients' mean
-    label frequencies. If noise leaves no positive frequency, labels are drawn uniformly.
+    With privacy, this function replaces :func:`fold_each`. Labels for the generator are drawn with the clients' mean
+    label frequencies. If, due to noise, no frequency is positive, labels are drawn uniformly.
     """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
@@ -218,7 +218,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
         raise UserError(
-            f"fedgen needs a head that is one linear layer, but this head has the tensors: {', '.join(head_fields)}",
+            f"fedgen needs a head of one linear layer (tensors: weight, bias), got tensors: {', '.join(head_fields)}",
             "model.head",
         )
     return head_fields["weight"], head_fields["bias"]
@@ -286,8 +286,8 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
         features: The generated features [B, H].
         noise: The noise [B, E] from which the features were generated.
         labels: The labels [B] for which the features were generated.
-        heads: The clients' last layers, for the first term.
-        diversity: The weight of the second term.
+        heads: The clients' last layers.
+        diversity: The weight of the term that rewards diverse features.
     """
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]

@@ -32,7 +32,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     """Return the state with the initial global model.
 
     Raises:
-        UserError: The model has only a head, or the head's training leaves no epoch for the body.
+        UserError: The model has only a head, or all local epochs train the head and none trains the body.
     """
     if not federation.layout.mask("body").any():
         raise UserError(

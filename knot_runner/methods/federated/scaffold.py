@@ -53,9 +53,9 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 def corrected(
     config: AveragingSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` with c - c_k added to every gradient (SCAFFOLD, line 10 of Algorithm 1).
+    """Return ``request`` with a correction added to every gradient (SCAFFOLD, line 10 of Algorithm 1).
 
-    c and c_k are the control variates of the server and of the client.
+    The correction is the server's control variate minus the client's control variate.
     """
     own = control_of(state, f"client/{request.client}/control")
     return replace(request, control=control_of(state, "control") - own)
@@ -66,8 +66,8 @@ def message(
 ) -> ClientMessage:
     """Return FedAvg's message and ``control``, the change of the client's control variate.
 
-    By line 12 of Algorithm 1, this change is (w - w_k) / (K * lr) - c. w is the received model, w_k is the model after
-    K local steps, and c is the server's control variate.
+    By line 12 of Algorithm 1, this change is ``(w - w_k) / (K * lr) - c``. Here, w is the received model, w_k is the
+    model after K local steps, and c is the server's control variate.
     """
     request = work.requests[0]
     result = work.trained[0]
@@ -86,10 +86,10 @@ def fold(
     config: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage,
     share: float,
 ) -> Folded:  # fmt: skip
-    """Take FedAvg's server step, and add sum_k d_k / N to the server's control variate (line 17 of Algorithm 1).
+    """Take FedAvg's server step, and update the server's control variate (line 17 of Algorithm 1).
 
-    d_k is the change of client k's control variate, and N is the number of all clients. The added term is the mean
-    change times the fraction of clients that took part.
+    The server's control variate changes by the mean change of the participants' control variates, multiplied by
+    ``share``, the fraction of clients that took part.
     """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")

@@ -63,7 +63,7 @@ class Updates:
         return Updates(torch.stack(list(distinct.values())), begins, trained)
 
     def applied(self, matrix: Tensor) -> Tensor:
-        """Return the combined model W_0 + sum_i matrix_ki dW_i of every client k, shape [K, P].
+        """Return the combined models, shape [K, P]: for client k, the client's initial model plus sum_i matrix_ki dW_i.
 
         With the identity matrix, the combined models are exactly the trained models. With the zero matrix, they are
         exactly the initial models.

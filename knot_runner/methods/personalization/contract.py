@@ -28,8 +28,8 @@ class PersonalFederation(Federation):
 
     Attributes:
         method: The settings of the federated method.
-        start: ``(client) -> theta_0``: the model that the client used after the last round. With FedAvg, theta_0 is
-            the global model.
+        start: ``(client) -> theta_0``. theta_0 is the client's model after the last round. With FedAvg, this
+            model is the global model.
         groups: Each client's group; None if the partition defines no groups.
     """
 
@@ -48,7 +48,7 @@ class PersonalFederation(Federation):
 
     @property
     def starts(self) -> list[ClientModel]:
-        """Return theta_0 of every client: the model that the client used after the last round."""
+        """Return theta_0 of every client: the client's model after the last round."""
         return [self.start(client) for client in self.everyone]
 
 

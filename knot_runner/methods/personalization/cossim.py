@@ -84,7 +84,7 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return the model sum_i A_ki theta_i of every client k.
+    """Return one aggregated model per client. The model of client k is sum_i A_ki theta_i.
 
     A is the matrix of aggregation weights, and theta_i is the current model of client i. Running statistics are
     averaged with the same weights.

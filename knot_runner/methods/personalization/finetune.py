@@ -65,7 +65,7 @@ def finetune_request(
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
-    """Return the model of ``client`` that ``state`` holds."""
+    """Return the current model of ``client`` from ``state``."""
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 

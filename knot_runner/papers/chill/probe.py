@@ -39,10 +39,10 @@ _ROWS = 256
 def probe_part(
     number: int, state: Tensors, context: RunContext, network: Network, data: ImageData, device: torch.device
 ) -> Tensors | None:
-    """Compute one part of the probe and return its arrays; None after the last part.
+    """Compute part ``number`` of the probe and return its arrays. After the last part, return None.
 
-    The argument ``number`` selects the part. ``data`` holds the training images. ``state`` holds the arrays of all
-    earlier parts. All arrays are on the CPU. With K temperatures and C classes, the parts return:
+    ``data`` holds the training images. ``state`` holds the arrays of all earlier parts. All arrays are on the CPU. With
+    K temperatures and C classes, the parts return:
 
     - Part 0, the model to probe: ``model.weights`` [P] and ``model.buffers`` [Q]
     - Part 1, for the N images of Fig. 1:
@@ -148,7 +148,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
     """Return the weights and buffers of the model to probe.
 
     The model is trained centrally at T=1 for ``warm_epochs`` epochs. With ``warm_epochs=0``, the model is untrained.
-    The paper says only "an initial neural network".
+    The paper describes the model only as "an initial neural network".
 
     Raises:
         UserError: The training diverges.

@@ -155,7 +155,7 @@ def trace(request: TableRequest) -> Parts:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
-    """Yield lines about the finished runs that have no number of rounds to target.
+    """Yield lines about the finished runs whose target is unknown or not reached.
 
     The mean number of rounds to target and the mean speed-up do not include these runs.
 
@@ -191,18 +191,18 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
     Args:
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
-        target: Accuracy to reach, or "best_of_T4" for the best accuracy of the T=4 run that has the same case, seed and
-            other settings.
+        target: Target accuracy of all runs, or "best_of_T4". With "best_of_T4", the target of a run is the best
+            accuracy of the T=4 run that has the same case, seed and ``other``.
 
     Returns:
         ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:
 
-        - ``other``: the other settings, as text
+        - ``other``: the text ``other`` of the row's key (:class:`RowSetting`)
         - ``finished``: whether the run is finished
         - ``ran``: number of rounds of the run
-        - ``goal``: accuracy to reach
+        - ``goal``: target accuracy of the run
 
-        Unknown values are NaN. If the goal is not reached, ``rounds`` and ``speedup`` are NaN.
+        Unknown values are NaN. If the target is not reached, ``rounds`` and ``speedup`` are NaN.
     """
     import pandas as pd
 

@@ -28,7 +28,7 @@ class RowSetting:
         temperature: Training temperature T. For a learning rate control, the divisor of the learning rate.
         control: Whether the row is a learning rate control. A control run trains at T=1 with the learning rate
             divided by ``temperature``.
-        other: Further settings, as text.
+        other: All other settings in which the runs of the case differ, as text.
     """
 
     temperature: float
@@ -84,7 +84,7 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return the distinct ``keys``, sorted by their other settings and then by decreasing temperature.
+    """Return the distinct ``keys``, sorted by ``other`` and then by decreasing temperature.
 
     At equal temperature, the learning rate control comes last.
     """

@@ -141,7 +141,7 @@ def clustered(request: TableRequest) -> Parts:
 
 
 def row_name(data: str, algorithm: str, clients: int, other: str) -> str:
-    """Return the name of a table row for use in a sentence. ``other``: further settings, as text."""
+    """Return the name of a table row for use in a sentence. ``other``: all other settings, as text."""
     return f"{data} {algorithm} N={clients} ({other})".removesuffix(" ()")
 
 

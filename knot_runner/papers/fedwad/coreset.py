@@ -151,9 +151,9 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance between ``points`` [K, d] and random samples of ``client``, and a gradient [K, d].
+    """Return the distance between ``points`` and random samples of ``client``, and a gradient for the points.
 
-    The gradient is with respect to the points. ``config.distance`` selects the kind of distance. Random draws are
+    ``points`` and the gradient have shape [K, d]. ``config.distance`` selects the kind of distance. Random draws are
     seeded by ``run`` and ``step``.
     """
     rows = subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *step))
@@ -187,11 +187,11 @@ def record_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
     points: np.ndarray, more: dict[str, Tensor],
 ) -> None:  # fmt: skip
-    """Write ``coreset.safetensors``, and add to ``record`` the facts that both kinds of coreset runs have.
+    """Write ``coreset.safetensors``, and add to ``record`` the facts that all coreset runs have.
 
-    In the file, the tensor ``codes`` is the argument ``points``, and the tensors in ``more`` keep their names. If the
-    examples are images, the file also has a tensor ``points``: the coreset as images. The argument ``rows`` contains
-    the log rows of the descent.
+    The file holds the argument ``points`` as the tensor ``codes``. It also holds the tensors in ``more``. If the
+    examples are images, the file's tensor ``points`` holds the coreset as images. The argument ``rows`` contains the
+    log rows of the descent.
     """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
@@ -282,10 +282,10 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return one client's coreset [K, d], and a distance.
+    """Return one client's coreset [K, d], and its distance to random samples of the client.
 
-    The distance is between the points before the last step and the client's samples. Random draws depend only on the
-    seed, the client and the epoch.
+    The distance is measured just before the last step. Random draws depend only on the seed, the client and
+    the epoch.
 
     Raises:
         UserError: The points diverge.

@@ -70,8 +70,8 @@ def methods_of(
     """Return a dict from the name of each method, such as ``FedWaD-a, S=10``, to the method's runs.
 
     Methods in exact mode (``FedWaD-e``) come first. Methods in approximate mode are sorted by support size. The runs of
-    a method are sorted by seed. If runs differ in settings that are not in ``shown_settings``, the name includes these
-    settings.
+    a method are sorted by seed. Each name also includes the settings that differ between runs, except
+    ``shown_settings``.
     """
     by_id = {run.run_id: run for run in runs}
     once = sorted(by_id.values(), key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
@@ -102,7 +102,7 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
     Each method has a panel with the first two dimensions of the measure's points. The color of a point stands for the
     iteration. The points are from the run with the lowest seed.
 
-    Further panels show relative errors by iteration; see :func:`excess`. Lines are means over seeds, and bands are 95%
+    The last panels show relative errors by iteration; see :func:`excess`. Lines are means over seeds, and bands are 95%
     t intervals.
     """
     from matplotlib.ticker import MaxNLocator

@@ -70,8 +70,8 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     A map of data sets shows the mean over seeds. A map of clients shows the run with the lowest seed, and the clients
     are sorted by group. All distances are written to a CSV file.
 
-    The returned text gives ranges of the distances for each map. If exact distances between the same samples exist,
-    the text also gives the result of :func:`agreement_of`.
+    For each map, the returned text gives the range and the median of the distances. If exact distances between the
+    same samples exist, the text also gives the result of :func:`agreement_of`.
     """
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):

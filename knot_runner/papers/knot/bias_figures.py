@@ -129,7 +129,7 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
 
     - ``pairs``: the number of pairs of sentences
     - ``total_variation``: half the L1 distance between the two predictions of a pair, averaged over pairs
-    - ``shift``: the distance between the two mean label coordinates under the predictions, averaged over pairs
+    - ``shift``: the distance between the expected labels of the two predictions of a pair, averaged over pairs
     - ``flips``: the fraction of pairs whose most likely label changes
 
     Runs that differ only in the seed are pooled. Runs with the same seed share the teachers and the model before

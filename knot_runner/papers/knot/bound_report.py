@@ -54,8 +54,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap (held-out loss minus training loss) against the number N of training texts.
 
-    The gap has 95% intervals over seeds. Further lines show each bound without its first term, a mean loss. The
-    returned text compares the slope of log(gap) against log(N) with -1/2, the slope of the bounds.
+    The gap has 95% intervals over seeds. The other lines show the sum of the second and the third term of each
+    bound. The returned text compares the log-log slope of the gap with -1/2, the slope of the bounds.
     """
     points = gap_points(runs)
     bands = estimates(points, ["name"], "texts")

@@ -186,9 +186,9 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
     """Return the best constant prediction, and a lower bound on the loss of every constant prediction.
 
-    A constant prediction is one distribution over C labels for all texts, shape [C]. Its loss is the mean over all
-    texts. The search uses cutting planes (Kelley 1960). The search ends when the loss exceeds the lower bound by at
-    most ``CONSTANT_TOLERANCE`` times the loss, or after ``MOST_CUTS`` planes.
+    A constant prediction is one distribution over C labels for all texts, shape [C]. Its loss is its mean
+    transport loss. The search uses cutting planes (Kelley 1960). The search ends after ``MOST_CUTS`` planes, or earlier
+    if the relative difference between the lowest loss and the lower bound is at most ``CONSTANT_TOLERANCE``.
     """
     from scipy.optimize import linprog
 

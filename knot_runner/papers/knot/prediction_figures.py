@@ -97,7 +97,7 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
-    """Confidence ||p - B|| of a prediction p, where B is the teacher's bias, in a task with three labels (Fig. 5).
+    """Confidence ||p - B|| for three labels, with the prediction p and the teacher's bias B (Fig. 5).
 
     Each teacher has a triangle, the simplex of the labels. The triangle shows B, lines of equal confidence, and an
     arrow to the corner with the greatest confidence. The returned text gives B and the confidence at each corner. Only

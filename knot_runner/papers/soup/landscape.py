@@ -103,7 +103,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of rounds: those that fine-tune all clients, plus one per checkpoint of a selected client."""
+    """Return the number of all rounds. The last ``config.checkpoints`` rounds fine-tune only the selected clients."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
@@ -131,7 +131,7 @@ def finish(
 ) -> Finished:
     """Return arrays with the losses on the plane of each selected client, and facts with the barriers.
 
-    Each barrier (:func:`barrier`) is measured on the segment from theta_0 to theta_S.
+    Each barrier (:func:`barrier`) is measured on the segment between the client's models before and after fine-tuning.
     """
     arrays: dict[str, Tensor] = {}
     facts = []

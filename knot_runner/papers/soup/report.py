@@ -48,8 +48,8 @@ ID_OOD_NOTE = (
 def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
     """ID accuracy against OOD accuracy of personalized models: means over seeds, one line per method.
 
-    Each marker is an evaluated point: a step of fine-tuning, or a mixing weight. The returned text gives the ends of
-    each line. A CSV file lists the points of every seed.
+    Each marker is an evaluated point: a step of fine-tuning, or a mixing weight. The returned text gives each method's
+    ID accuracy at the start, and both accuracies at the end. A CSV file lists the points of every seed.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     figure, (axes,) = panels(1, 8.2, 5.0)
@@ -91,8 +91,7 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     """Contours of the loss on planes in weight space, with one plane for each of two fine-tuned clients.
 
     A client's left panel shows the loss on the client's own test examples. The client's right panel shows the loss on
-    the test examples of the other clients. These clients have equal weights. Only the first run with landscapes is
-    drawn.
+    the test examples of the other clients, averaged over these clients. Only the first run with landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)

@@ -93,7 +93,7 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Return the row numbers of the client's held-out examples for learning lambda, and of those for early stopping.
+    """Return two tensors of row numbers of held-out examples: one for learning lambda, and one for early stopping.
 
     Without ``early_stop``, all held-out examples are used for learning. With ``early_stop``, the examples are split at
     random into two halves, seeded by (seed, client). If the halves are unequal, the half for learning is larger.

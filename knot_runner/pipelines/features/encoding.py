@@ -35,7 +35,7 @@ from knot_runner.util.files import Facts
 
 
 class Described(Protocol):
-    """Settings that determine how examples become points.
+    """Settings that determine how examples are converted to points (feature vectors).
 
     Attributes:
         encoder: Settings of the autoencoder for images. With None, pixels are used.

@@ -37,7 +37,7 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts. A point is (features - ``center``) / ``scale``, a vector of shape [d].
 
-    ``scale`` is chosen such that the variances of the d entries average to 1 on the texts used for fitting.
+    ``scale`` gives the d entries a mean variance of 1 on the texts to which the space is fitted.
     """
 
     features: Features
@@ -139,7 +139,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Return one text per example. The text includes any earlier utterances and any second sentence."""
+    """Return one text per example. The text includes any earlier utterances, and both sentences of a pair."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 

@@ -32,7 +32,7 @@ from knot_runner.pipelines.context import RunContext, as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Return a dict from a role to the settings of the stage that trains on data sets with this role."""
+    """Return a dict from the role of a data set to the settings of the stage that trains on the data set."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}

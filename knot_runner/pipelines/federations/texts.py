@@ -127,7 +127,7 @@ def check_weights(network: Network, data_root: Path | None) -> list[str]:
 
 
 def model_files(context: RunContext) -> list[Opened]:
-    """Return the local vocabulary and weight files of the run's text model; [] for other models."""
+    """Return the local vocabulary and weight files of the run's text model; [] for image models."""
     model = context.settings.model
     data_root = context.data_root
     if not isinstance(model, ModelSettings):

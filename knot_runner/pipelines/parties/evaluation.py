@@ -41,14 +41,14 @@ def evaluate(
 
     Two entries of the returned dict have the form metric -> data set -> value, as in :func:`measure_all`:
 
-    - ``metrics``: the final models, or the teachers if nothing was distilled
-    - ``before``: the models before distillation, such as the pretrained global model
+    - ``metrics``: metrics of the final models, or of the teachers if nothing was distilled
+    - ``before``: metrics of the models before distillation, such as the pretrained global model
 
     Two other entries have the form model -> metric -> value:
 
-    - ``teachers``: each teacher on its own test set
-    - ``baselines``: each teacher on the global model's test set. The entry ``ensemble`` is for the mean of the
-      teachers' probabilities. If ``method.view`` is set, teachers of clients see the original images, not the view.
+    - ``teachers``: metrics of each teacher on its own test set
+    - ``baselines``: metrics of each teacher on the global model's test set. The model ``ensemble`` predicts the mean of
+      the teachers' probabilities. If ``method.view`` is set, clients' teachers see the original images, not the view.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -214,7 +214,7 @@ def trained_models(
 
 
 def parties_after(federation: PartyFederation, state: StageState) -> dict[str, TrainedModel]:
-    """Return a dict from each party and the server to its model after mutual learning; {} without mutual learning."""
+    """Return the models of all parties and the server after mutual learning, by name; {} without mutual learning."""
     if not state.after:
         return {}
     return _models_of(federation, state.after | {federation.server.name: state.student})

@@ -34,8 +34,8 @@ from knot_runner.util.errors import UserError
 def read_parties(context: RunContext) -> PartyTask:
     """Return the examples of every party.
 
-    If the method has clients, each party has a data set of a text task, or the images that ``partition`` assigns to it.
-    Otherwise, the parties are a student and its teachers. All parties then have the same training examples.
+    If the method has clients, each data set of a text task is a party, and ``partition`` divides images among parties.
+    If the method has no clients, the parties are a student and its teachers, with the same training examples.
 
     Raises:
         UserError: The examples cannot be read, or the partition is not possible.
@@ -74,7 +74,7 @@ def make_federation(context: RunContext, task: PartyTask) -> PartyFederation:
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
-    """Return ``federation`` with the teachers' networks that ``config`` defines.
+    """Return ``federation`` with the networks that ``config`` defines for the teachers.
 
     If a teacher is the model of a finished run, put the teacher's weights into ``store``.
 
@@ -138,7 +138,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         run = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
         theirs = load_tokenizer(run, run.services.parties(run))
         if theirs.to_str() != load_tokenizer(context, task).to_str():
-            hint = "For both runs, use the same model.vocab, or the same texts and the same model.vocab_size"
+            hint = "For teacher and student, use the same model.vocab, or the same texts and model.vocab_size"
             raise UserError(f"run {teacher.run} has a different vocabulary than the student", key, hint=hint)
 
 
@@ -149,8 +149,8 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
     for name in wanted:
         if has.get(name) != wanted[name]:
             raise UserError(
-                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. Use a run "
-                "with the same task settings. Otherwise, the teacher's training set may contain test examples"
+                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. Use a "
+                "teacher with the same task settings. Otherwise, it may have trained on the student's test examples"
             )
 
 

@@ -54,7 +54,7 @@ class PersonalModels:
     Attributes:
         models: A dict from each client to its model; empty if the models would take too much memory.
         predictions: The predictions of each client's model on the client's own test examples.
-        measures: The metrics of the models on the test examples of all clients.
+        measures: The result of :meth:`ClientMatrix.measures` for the models.
         flops: The FLOPs of the whole personalization; None if unknown.
     """
 

@@ -37,10 +37,10 @@ class Evidence:
         notes: Notes for the user, for example on effects that are left out.
         bounds: Counts of effects that are only bounds: lower bounds in ``bounds[1]``, upper bounds in ``bounds[-1]``.
             An effect is a bound if a run did not reach its target accuracy.
-        one_sided: Whether at least one effect has both a diverged run and a run that is done. Always False for
+        one_sided: Whether, for at least one effect, a run diverged while another run is done. Always False for
             :data:`TARGET_MEASURES`.
         basis: The sources of variation that the interval covers.
-        refused: Whether the claim is refused, see ``ClaimSettings.unlike``.
+        refused: Whether the claim is refused because its runs hold out different fractions of the training examples.
     """
 
     estimate: EffectEstimate | None

@@ -35,7 +35,7 @@ class ClaimMeasure:
         tested: Whether the measure is computed on test examples.
         top: The largest possible value of the measure in ``unit``; None if there is no limit.
         read: A function that returns the measure of a finished run. If the value is missing, the function returns the
-            reason as text. For a kind of run without the measure, the function returns None.
+            reason as text. If runs of this kind do not have the measure, the function returns None.
     """
 
     unit: str

@@ -67,8 +67,8 @@ class Effect:
         parts: The summands.
         value: The value of the effect, or None.
         why: The reason for a missing value.
-        wants: For each part, the request for its measure on resampled test examples; () if the measure cannot be
-            resampled.
+        wants: One request per part, to compute the measure of the part's run on resampled test examples. () if the
+            measure cannot be resampled.
         bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
         lost: Whether a record of a run is missing or damaged, or the target accuracy is unknown.
     """
@@ -97,8 +97,8 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
 
     Raises:
-        UserError: Several runs with equal seeds match the settings in ``claim.of`` or ``claim.against``, or the setting
-            ``claim.trend`` is not a positive number.
+        UserError: Several runs with equal seeds match the settings in ``claim.of`` or ``claim.against``, or a value of
+            the setting that ``claim.trend`` names is not a positive number.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -121,9 +121,9 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Return a text on the first effect whose runs hold out different fractions of the training examples.
+    """Return a message about the first effect whose runs hold out different fractions of the training examples.
 
-    The text is "" if there is no such effect. Fractions that the claim varies are not compared.
+    The message is "" if the runs of each effect hold out equal fractions. Fractions that the claim varies are ignored.
     """
     for effect in effects:
         if line := unlike_shares([run.config for run in effect.runs], claim.touched):
@@ -169,7 +169,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: 'of' or 'against' matches several runs of one seed. Add {unlike} to match one"
+                f"claim {claim.text!r}: 'of' or 'against' selects several runs per seed. To select one, add {unlike}"
             )
     return by_place
 

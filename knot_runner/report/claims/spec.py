@@ -17,7 +17,7 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 SEEDS = 3
 MAX_PLANNED = 1000
 IN_RANGE = Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")
-A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence that says why the shares of held-out examples differ")
+A_REASON = Holds(lambda reason: bool(reason.strip()), "a reason why the methods hold out different shares of examples")
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of the cost to reach a target. Effects on these measures are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
@@ -44,8 +44,8 @@ class Claim:
 
         of, against: The settings that select the two groups. With ``against="before"``, the second group consists of
             the first group's models before distillation.
-        where: The settings that all compared runs must have, by dotted key. A value may be a list of accepted values.
-            The key ``arm`` selects an arm of the preset.
+        where: The settings that all compared runs must have, as a dict from dotted key to value. A value may be a list
+            of accepted values. The key ``arm`` selects an arm of the preset.
         dataset: The data set on which the measure is computed. ALL stands for all data sets.
         over: How an accuracy is averaged over clients: ``weighted``, ``unweighted`` or ``clusters``. None if the
             measure is not averaged over clients.
@@ -75,7 +75,7 @@ class Claim:
             known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"expected one of {', '.join(NUMBER_KEYS)} with a number, got {expect}")
             is_above = min(expect.values()) > 0 or not self.logs
-            require(is_above, "expect", "expected a number above 0, as for all claims on ratios, rounds or bytes")
+            require(is_above, "expect", "expected a number above 0 for ratios, 'rounds', 'time' and 'bytes'")
             require(not self.by, "by", "not allowed if 'expect' has a number. Remove 'by'")
             (word,) = expect
         else:
@@ -122,14 +122,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimSettings:
-    """The keys of a preset's section ``report:`` that concern claims.
+    """The claim settings in a preset's section ``report:``.
 
     Attributes:
         claims: The claims of the preset.
         seeds: The planned number of seeds.
         target: The accuracy to reach, or the name of a rule in ``measures.TARGETS``.
         unlike: The reason why compared runs may hold out different fractions of the training examples. Without a
-            reason, claims on such runs are refused.
+            reason, a claim is refused if its compared runs hold out different fractions.
     """
 
     claims: list[Claim] | None = None
@@ -144,7 +144,7 @@ class ClaimSettings:
 
 
 def claim_settings(spec: Config) -> ClaimSettings:
-    """Return the claim settings in ``spec``, the section ``report:`` of a preset.
+    """Return the claim settings of a preset. ``spec`` is the preset's section ``report:``.
 
     Raises:
         UserError: A value is invalid. The message names the key.

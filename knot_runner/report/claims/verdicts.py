@@ -48,8 +48,7 @@ class Verdict:
             or that the claim is already decided.
         planned: The preset's planned number of seeds.
         look: The number of seeds in the interim analysis that gives the verdict; 0 before the first analysis.
-        share: The fraction of the allowed type-I error (5%) that the interim analysis may spend; None before the first
-            analysis.
+        share: The interim analysis may spend this fraction of the type-I error of 5%. None before the first analysis.
         p: The p-value without correction.
         adjusted: The p-value, corrected for interim analyses and for the number of claims.
         basis: The sources of variation that the interval covers.
@@ -116,10 +115,11 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return the threshold of a claim's effect, and the side on which the effect must be.
+    """Return the threshold of a claim's effect, and the side on which the claim holds.
 
-    The side is 1 for above and -1 for below. The threshold is in the unit of stored values; for accuracy, it is a
-    fraction. If the effect is a ratio, the threshold is the logarithm of a ratio.
+    The side is 1 if the claim holds above the threshold, and -1 if it holds below the threshold. The threshold is in
+    the unit of stored values; for accuracy, it is a fraction. If the effect is a ratio, the threshold is the logarithm
+    of a ratio.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):

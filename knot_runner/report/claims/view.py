@@ -176,7 +176,7 @@ def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
     """Write verdicts as Markdown, CSV and JSON into ``folder``; return the paths of the files.
 
-    ``name`` is the name of the files without suffix.
+    Each file is named ``name`` plus the suffix of its format.
 
     Raises:
         UserError: ``name`` is not a valid file name, or a file cannot be written.

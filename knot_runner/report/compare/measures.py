@@ -30,7 +30,8 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     Args:
         runs: The compared runs.
         names: The names of the measures, see :func:`resolve_measure`. () selects the default measures that all finished
-            runs have. Without a common default measure, () selects the first default measure of any run.
+            runs have. If all finished runs have no default measure in common, () selects only the first default
+            measure that any run has.
 
     Raises:
         UserError: A name is unknown.
@@ -50,7 +51,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     ``seconds.total``, and ``bytes`` for ``costs.bytes``.
 
     Raises:
-        UserError: ``name`` is unknown. The message contains ``flag``, the command-line option for the name.
+        UserError: ``name`` is unknown. The message contains the command-line option ``flag``.
     """
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in keys:
@@ -107,7 +108,7 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
 
 def digits(key: str, values: Sequence[float]) -> int:
-    """Return the number of decimals in a column with the displayed ``values``.
+    """Return the number of decimals for a column. ``values`` holds the displayed numbers of the column.
 
     Fractions have three decimals, and a column of integers has none. Other columns have enough decimals to show about
     four significant digits.

@@ -136,7 +136,8 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
         files: The files that contain the keys, for the error message.
 
     Raises:
-        UserError: ``key`` is unknown. The message lists keys that end with ``key``, or the most similar key.
+        UserError: ``key`` is unknown. The message lists known keys that end with ``key``. If there are none, the
+            message suggests the most similar known key.
     """
     keys = set(known)
     for full in (key, f"{key}.name", f"{key}.kind"):
@@ -173,7 +174,7 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
-    """Return the keys of the settings in which the runs differ, in the order that :data:`GROUP_NAMES` describes.
+    """Return the keys of the settings in which the runs differ. Keys in :data:`GROUP_NAMES` come first.
 
     The list includes settings that only some of the runs have.
     """
@@ -181,12 +182,12 @@ def varying(settings: pd.DataFrame) -> list[str]:
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """Return a few of ``keys`` that together distinguish the runs as well as all ``keys`` do.
+    """Return a small subset of ``keys`` that distinguishes the runs as well as all ``keys`` do.
 
     Args:
         settings: A frame of settings.
         keys: The keys to choose from. Earlier keys are preferred.
-        kept: Keys that are not removed even if later keys make them redundant.
+        kept: Keys that are not removed from the subset even if later keys make them redundant.
     """
     settings = settings.reindex(columns=list(keys))
 
@@ -288,7 +289,9 @@ def key_names(text: str) -> tuple[str, ...]:
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
-    """Return the runs that pass all ``filters``, and notes on values in ``filters`` that no run has.
+    """Return the runs that pass all ``filters``, and notes.
+
+    A note lists the values in a filter that occur in no run.
 
     Raises:
         UserError: No run has the key of a filter, or no run passes all filters. The message names the key or

@@ -105,7 +105,7 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
         figure: The figure.
         title: The title above the panels, left out in print.
         notes: The lines below the panels, left out in print.
-        path: The path of the figure. In the path of each file, the format replaces the suffix.
+        path: The path of the files. Its suffix is replaced by the format of each file.
     """
     output = current_output()
     if not output.width:

@@ -107,7 +107,7 @@ class PlotRequest:
 
     @property
     def name(self) -> str:
-        """Return the file name of the figure without suffix."""
+        """Return the figure's file name without its suffix."""
         return f"{self.y}_by_{self.x}".replace("/", "_")
 
 

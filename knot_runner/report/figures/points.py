@@ -36,7 +36,7 @@ def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
 
     - If ``y`` is ``clients``, there is one row per run and client.
     - If ``y`` is ``confusion``, there is one row per run and pair of classes.
-    - For other ``y``, there is one row per run and round if ``x`` is one of :data:`PROGRESS`.
+    - If ``y`` is another quantity and ``x`` is one of :data:`PROGRESS`, there is one row per run and round.
     - In all other cases, there is one row per run.
     """
     import pandas as pd

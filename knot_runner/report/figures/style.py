@@ -174,9 +174,10 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Return a dict from each name to the runs with this name. These runs have different seeds.
+    """Group runs by name. The name of a run states its method and the settings that distinguish it from other runs.
 
-    A name states the method and the settings that distinguish the runs.
+    Returns:
+        A dict from name to runs. Runs with the same name have different seeds.
     """
     labels = spelled_labels(run.label for run in runs)
     short = {label: short_line(text) for label, text in labels.items()}
@@ -207,15 +208,15 @@ def nth_color(i: int) -> str:
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a class name as shown in a figure. ``gap`` replaces underscores: "no emotion" for ``no_emotion``."""
+    """Return the name of a class as shown in a figure: ``gap`` replaces each underscore."""
     return plain(name).replace("_", gap)
 
 
 def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
     """Put ticks with ``names`` at the positions 0, 1, ... of an axis.
 
-    ``put`` is ``axes.set_xticks`` or ``axes.set_yticks``. If there are too many names, only every 2nd, 5th, 10th, ...
-    name is shown.
+    ``put`` is ``axes.set_xticks`` or ``axes.set_yticks``. If there are too many names, only every 2nd name (or
+    every 5th, every 10th, ...) is shown.
     """
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
     put(range(0, len(names), step), list(map(plain, names[::step])), **options)
@@ -248,7 +249,7 @@ def draw_band(
 
     Args:
         axes: The axes to draw on.
-        line: The rows of the series in the result of :func:`estimates`.
+        line: The rows that :func:`estimates` returns for the series.
         color: The color of line and band.
         place: The column of ``line`` with the positions on the x axis.
         filled: Whether the band is drawn.
@@ -302,8 +303,8 @@ def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **opt
 
     Args:
         figure: The figure.
-        shown: Either panels or a dict. The labeled artists of the panels become entries. The dict maps the text of
-            each entry to an artist or to line options.
+        shown: Either panels, whose labeled artists become the entries, or a dict. The dict maps the text of each
+            entry to an artist or to line options.
         **options: Options of matplotlib's ``legend``.
     """
     from matplotlib.lines import Line2D

@@ -99,7 +99,7 @@ class Page:
         settings: A dict from the dotted key of a setting to the distinct values of the setting in all jobs.
         versions: The distinct combinations of software versions and devices. The dict maps each key, such as ``code``,
             to a list. The i-th entries of all lists form the i-th combination.
-        version_counts: The number of runs with each combination, in descending order.
+        version_counts: The i-th entry is the number of runs with the i-th combination. The numbers are descending.
     """
 
     request: PageRequest
@@ -142,7 +142,7 @@ def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished
         unfinished: A dict from run id to state, for runs without a result.
 
     Raises:
-        UserError: No run is done or diverged, the runs do not fit the table (see :func:`preset_table`), or the file
+        UserError: All runs lack a usable result, the runs do not fit the table (see :func:`preset_table`), or the file
             cannot be written.
     """
     page = build_page(request, jobs, unfinished)

@@ -275,7 +275,8 @@ def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
 def cost_lines(result: RunResult) -> Iterator[str]:
     """Yield lines on costs, such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``.
 
-    If the run reached the target accuracy, another line states the bytes needed. Without costs, there are no lines.
+    If the run reached the target accuracy, another line states the bytes needed. If the result has no costs,
+    there are no lines.
     """
     costs = result.costs
     if costs is None:

@@ -55,8 +55,8 @@ def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]
     """
     if not re.fullmatch(PLAIN_NAME, name):
         raise UserError(
-            f"{name!r} is not a valid file name. Use only letters, digits, '_', '-' and '.', and begin no folder or "
-            "file name with '-' or '.'"
+            f"{name!r} is not a valid file name. Use only letters, digits, '_', '-' and '.'. No folder or file name "
+            "may begin with '-' or '.'"
         )
     paths = []
     for ending, text in texts.items():
@@ -98,7 +98,7 @@ def table_csv(table: ResultTable) -> str:
 
     The columns are:
 
-    - one column for each name that identifies the row
+    - the columns that identify the row, such as the method
     - ``column``, ``metric``: the names of the cell's column and metric
     - ``mean``, ``low``, ``high``, ``std``: our mean, the ends of its 95% interval, and the standard deviation
     - ``seeds``, ``planned``, ``diverged``: the counts of averaged, planned and diverged seeds

@@ -51,7 +51,7 @@ class ColumnGroup:
         signed: Whether positive numbers have a plus sign.
         paper_digits: The maximum number of decimals of the paper's numbers.
         heads: A separate heading for each column, instead of its name.
-        of_global: The names of the columns whose data set belongs to the global model.
+        of_global: The names of the columns for data sets on which the global model is tested.
         variant: The variant of the metric (:func:`run_rows.variant`), if each variant has its own group.
     """
 
@@ -127,7 +127,7 @@ class ResultTable:
         heads: The headings of the columns that identify a row.
         groups: The groups of columns with numbers.
         lines: The footnotes.
-        keys: In a comparison, the names of the columns in ``heads``: dotted keys of settings, then names of counts.
+        keys: In a comparison, one entry per heading in ``heads``: the dotted key of a setting, or the name of a count.
         right: In a comparison, one flag per column in ``heads``: whether the column is aligned right.
         reading: In a comparison, the explanation of a cell.
     """

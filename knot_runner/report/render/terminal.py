@@ -50,7 +50,7 @@ def dimmed(lines: Iterable[str]) -> list[Text]:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print ``text`` as one line. A narrow terminal wraps the line."""
+    """Print ``text`` as a single line, which only the terminal itself wraps."""
     console.print(text_line(text, style), soft_wrap=True)
 
 

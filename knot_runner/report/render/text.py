@@ -69,8 +69,8 @@ def label_settings(label: str) -> dict[str, str]:
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
     """Return a dict from each label to the text to display.
 
-    The text equals the label unless the label has a group of settings, such as ``a.b={kind:soup,lr:0.01}``. Then the
-    text lists each setting of the group separately, and omits settings that all ``labels`` share.
+    If a label has a group of settings, such as ``a.b={kind:soup,lr:0.01}``, its text lists each setting of the group
+    separately, and omits settings that all ``labels`` share. The text of any other label is the label itself.
     """
     by_label = {}
     for label in labels:
@@ -106,7 +106,7 @@ def number(value: float, digits: int) -> str:
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """Return the text of :func:`number` for ``value``. If ``plus`` is true, a positive number has a plus sign."""
+    """Return ``value`` as text, as :func:`number` does. If ``plus`` is true, a positive number has a plus sign."""
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 

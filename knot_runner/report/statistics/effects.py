@@ -44,7 +44,7 @@ SPREADS = (np.arange(100) + 0.5) / 100
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """Estimate of an effect: its mean over seeds, and the parts of its variance.
+    """Mean of an effect over seeds, and the uncertainty of this mean.
 
     Attributes:
         effect: The mean over seeds.
@@ -215,10 +215,10 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return the number of further seeds until an interim analysis first has a power of at least 80%.
+    """Return how many seeds must be added for an interim analysis to have a power of at least 80%.
 
     The true effect and spread are assumed to equal the estimates. Return None for an estimate from one seed, because
-    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` further seeds are needed.
+    its spread is unknown. Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` seeds must be added.
 
     Args:
         estimate: The estimate of the effect.

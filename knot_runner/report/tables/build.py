@@ -73,8 +73,8 @@ def printed_table(name: str, spec: Config) -> PrintedTable | None:
         spec: The preset's section ``report:``.
 
     Raises:
-        UserError: A metric or the paper's table is unknown, the paper's table has the wrong kind, or our table requires
-            a paper's table but ``spec`` selects none.
+        UserError: (1) A metric is unknown. (2) The selected paper's table is unknown or has the wrong kind. (3) Our
+            table requires a paper's table, but ``spec`` selects none.
     """
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)

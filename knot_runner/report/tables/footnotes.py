@@ -61,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield footnotes on data sources and amounts of training data that limit comparisons of the results."""
+    """Yield footnotes on results that are not comparable because of their data sources or amounts of training data."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
@@ -105,7 +105,7 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield up to two footnotes on values in the column ALL that are not comparable.
+    """Yield up to two footnotes that state why values in the column ALL are not comparable.
 
     If the runs have different data sets, the values are not comparable between runs. If the paper has data sets that no
     run has, the values are not comparable with the paper.
@@ -136,7 +136,7 @@ def cited(table: PrintedTable | None) -> Iterator[str]:
 
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a list with one footnote if our data for ``case`` are not comparable with the paper's data; otherwise, [].
+    """Return a list of footnotes: one if our data for ``case`` are not comparable with the paper's data, else none.
 
     The data are not comparable if the numbers of classes differ, or if a run has less than half of the paper's training
     images.

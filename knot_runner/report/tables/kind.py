@@ -27,7 +27,7 @@ def aggregate(
 
     Args:
         ours: One value per run in the cell; None for a run without a value.
-        members: The rows of :func:`run_rows` for the runs in the cell.
+        members: The rows for the runs in the cell, from a frame that :func:`run_rows` returned.
         paper: The paper's number, or None.
         comparable: Whether our mean and the paper's number are comparable. If so, the cell also has the gap: our mean
             minus the paper's number.
@@ -68,8 +68,10 @@ class TableKind:
         make: A function that returns the rows, the headings of the row names, the groups of columns, and the footnotes.
         metrics: A function that returns the names that ``report.metrics`` may contain; None accepts every name.
         usual: The default metrics.
-        printed: The kind that a paper's table must have for comparison; "" if no paper's table can be compared.
-        needs: The name of the paper's table that this kind of table requires; "" if no paper's table is required.
+        printed: Tables of this kind can be compared only with a paper's table whose kind is ``printed``. If "", no
+            comparison is possible.
+        needs: The paper's table that the error message names if ``report.paper`` is missing; "" if ``report.paper`` is
+            optional.
         options: Additional keys that ``report:`` may have for this kind of table.
         layout: The layout in a terminal.
     """

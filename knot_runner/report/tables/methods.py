@@ -52,7 +52,7 @@ def methods_by_data(
         request: The inputs of the table.
         columns: The names of the data sets, and ALL for all data sets together.
         more: Additional columns, as a dict from column group to function. Each group has one column. The function
-            returns the value of a run in this column.
+            takes a run and returns the run's value in this column.
         more_lines: Additional footnotes.
 
     Raises:

@@ -60,10 +60,11 @@ def about_mean(table: ClassTable) -> ClassTable:
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
-    """Return the inner products [1 + N, 1 + N] between the mean vectors of the first points and of N sets.
+    """Return the matrix of all inner products among 1 + N mean vectors.
 
-    A mean vector has two parts: the mean features and the mean label vector. Before the multiplication, the average of
-    the N sets' mean vectors is subtracted from all mean vectors.
+    Vector 0 is the mean of the first points, and vector c + 1 is the mean of set c. A mean vector has two parts: the
+    mean features and the mean label vector. Before the multiplication, the average of the N sets' mean vectors is
+    subtracted from all mean vectors.
 
     Args:
         start: The first points [S, d + L] (:func:`first_points`).
@@ -101,7 +102,7 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """One client's results of FedWaD's iteration 1. The results do not depend on t or on the other set of a pair.
+    """One client's results of FedWaD's iteration 1. The results do not depend on t or on any other client.
 
     Attributes:
         spread: Mean squared distance of the client's points, including label vectors, from their mean.
@@ -146,7 +147,7 @@ def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, see
 
 
 class LabelProducts:
-    """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
+    """Inner products of all label vectors (statistics.py), stored instead of the vectors.
 
     ``gram`` [R, R] has one row for each of the S first points, then one row for each class of every set, then a row of
     zeros. The ``counts[c]`` classes of set c begin at row ``begins[c]``.
@@ -186,15 +187,15 @@ SCORES_AT_ONCE = 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """One task of a worker: to compute the distances of m pairs of sets. A tile does not hold the samples.
+    """One task of a worker: to compute m distances, each between the two sets of a pair. Tiles hold no samples.
 
     Attributes:
         pairs: The indices of the two sets of each pair, shape [m, 2].
-        times: The values of t of each pair in K iterations, shape [m, K, 3] (:func:`draw_times`).
+        times: The three values of t for each pair and iteration, shape [m, K, 3] (:func:`draw_times`).
         start: The centered features [S, d] of the first points.
         openings: A dict from the index of a set to the set's results of iteration 1.
         gram: Inner products of each pair's label vectors, shape [m, B, B] (:meth:`LabelProducts.of_pairs`).
-        means: The contribution of the means to the squared distances, shape [m, 2] (:func:`mean_terms`).
+        means: The result of :func:`mean_terms`, shape [m, 2]: squared distances between mean vectors.
     """
 
     pairs: ndarray

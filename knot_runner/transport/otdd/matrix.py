@@ -52,7 +52,7 @@ def computed_distances(
     """Yield a dict for each finished tile (group of pairs). The dict maps pairs (i, j), i < j, to squared distances.
 
     ``known`` holds distances that are already computed. These distances are not yielded. ``known`` and ``workers`` do
-    not affect the values, not even by rounding. Random values of t depend only on ``seed`` and the pair.
+    not affect the values, not even by rounding. Random interpolation times t depend only on ``seed`` and the pair.
 
     Raises:
         UserError: The sets have different numbers of features, or values are too large for finite distances.
@@ -195,7 +195,7 @@ def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) ->
     where m_a is the mean of class a, and spread(a, b) is the squared Frobenius distance between the matrices that
     represent the covariances of a and b. The total mass is 1.
 
-    This cost is FedWaD eq. 13, where we read d(x, x') as the squared distance. microsoft/otdd multiplies the point
+    This cost equals eq. 13 of FedWaD if d(x, x') in eq. 13 is the squared distance. microsoft/otdd multiplies the point
     distance and the label distance by 1/2; this function does not.
     """
     between = squared_distances(first.vectors, second.vectors)

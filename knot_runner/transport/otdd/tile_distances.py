@@ -30,16 +30,17 @@ SPARSE_FROM = 32
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """Data for all iterations on a tile of m pairs of data sets.
+    """Data for all FedWaD iterations on one tile with m pairs of data sets.
 
-    The measures are not stored here. In a measure [S, d + B], each point has d features and B coefficients.
+    The interpolating measures are not stored here. A measure has shape [S, d + B]: each of its S points has d features
+    and B coefficients.
 
     Attributes:
         tile: The pairs and their data.
         rows: The samples of each data set (:func:`augmented_rows`).
         features: The number d of features.
         gram: Inner products [m, B, B] of the label vectors of each pair.
-        heights: Dual potentials of each pair's two latest plans, shape [m, 2, S] (small_support.py).
+        heights: Dual potentials of the latest plan of each set in each pair, shape [m, 2, S] (small_support.py).
     """
 
     tile: Tile
@@ -65,7 +66,8 @@ class TileProblem:
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
     """Return the squared distances [m] of the m pairs in ``tile``, in float64.
 
-    The distance of a pair is the sum of two distances: from each set of the pair to the pair's last measure.
+    The distance of a pair is the sum of two distances: from the pair's first set to the server's measure after
+    the last iteration, and from the second set to the same measure.
     """
     heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)

@@ -211,7 +211,7 @@ class FedDistillSettings(_OwnModelsSettings):
 
 @dataclass(kw_only=True)
 class FedMdSettings(_OwnModelsSettings):
-    """Distills clients of any architecture from their mean logits on unlabeled examples (Li and Wang 2019)."""
+    """Clients of any architecture learn the average of their logits on unlabeled examples (Li and Wang 2019)."""
 
     functions = "knot_runner.methods.federated.fedmd:FEDMD"
 

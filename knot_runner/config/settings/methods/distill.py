@@ -95,8 +95,8 @@ SYNTHESIS_SETTINGS: SettingsClasses = {
 class PhaseSettings:
     """A training phase, such as FitNets' first stage, that precedes training on ``method.terms``.
 
-    It continues from the current weights, with a new optimizer and new adapters. It ignores ``milestones`` and keeps
-    the last epoch's weights. Other settings come from ``training.distill``.
+    It continues from the current weights, with a new optimizer and new adapters. It uses ``training.distill``,
+    except ``epochs`` and ``milestones``, and keeps the last epoch's weights.
     """
 
     #: training epochs
@@ -148,7 +148,7 @@ class AverageSchedule:
 
 @dataclass
 class SnapshotSchedule:
-    """The teacher is the student after the previous epoch; the first epoch has no teacher."""
+    """The teacher has the student's weights from the previous epoch; the first epoch has no teacher."""
 
     kind: str
 

@@ -94,7 +94,7 @@ class Schedule:
 
 @dataclass
 class Stragglers:
-    """Clients that train with a different temperature, or for fewer epochs."""
+    """Clients with a separate temperature and, optionally, a separate number of epochs."""
 
     #: share of stragglers
     share: ProportionOrNone
@@ -164,7 +164,10 @@ class FederatedSettings:
 
     @property
     def chills(self) -> bool:
-        """Return whether ``temperature`` is not 1, or ``schedule``, ``stragglers`` or ``hard_temperature`` is set."""
+        """Return False if ``temperature`` is 1 and no other temperature setting is given; else True.
+
+        The other settings are ``schedule``, ``stragglers`` and ``hard_temperature``.
+        """
         return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
 
     @property

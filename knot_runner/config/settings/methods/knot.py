@@ -21,7 +21,7 @@ class EntropySettings:
 #: Name of a transport solver; null selects one by the labels.
 SolverName = Literal["newton", "geomloss", "exact", "line", "tree"] | None
 #: Entropy regularization, relative to the cost; largest marginal error of the Newton solver.
-Epsilon = Annotated[float, at_least(1e-4, " (solver=exact uses epsilon 0)")]
+Epsilon = Annotated[float, at_least(1e-4, " (for epsilon 0, use solver=exact)")]
 Tolerance = Annotated[float, between(1e-12, 1e-3)]
 
 
@@ -98,7 +98,7 @@ class TeachersSettings:
 class MutualSettings:
     """Mutual learning between KNOT's parties (Zhang et al. 2018, Anil et al. 2018).
 
-    Each party trains on labels and on the other parties' outputs for the transfer set.
+    Each party learns from its labeled examples and the other parties' outputs for the transfer set.
     """
 
     name: str

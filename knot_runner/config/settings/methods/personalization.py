@@ -105,7 +105,7 @@ class SoupSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class CossimSettings(LocalSettings):
-    """Alternates local training with model averages weighted by cosine similarities of label histograms."""
+    """Alternates local training and model averaging, weighted by cosine similarity of label histograms."""
 
     shares_models = True
     kind: str

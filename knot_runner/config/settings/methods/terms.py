@@ -164,7 +164,7 @@ class CrdTermSettings(_OfTaps):
 
 @dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
-    """Order of the distances in triples of examples, by a vote of the teachers (You et al. 2017)."""
+    """Order of distances in triples of examples, decided by the teachers' majority vote (You et al. 2017)."""
 
     #: margin between distances
     margin: Positive
@@ -197,9 +197,9 @@ def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "traini
 
     Args:
         terms: Names of loss terms.
-        where: The setting with the terms, as named in the error message.
+        where: Name of the terms' setting, to show in the error message.
         batch: Number of examples in a batch.
-        key: The setting with the batch size, as named in the error message.
+        key: Name of the batch size setting, to show in the error message.
 
     Raises:
         UserError: A term needs a larger batch.

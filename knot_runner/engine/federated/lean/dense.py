@@ -171,7 +171,7 @@ class Foreground:
     - A pixel that is foreground in few images is multiplied only for these images.
     - Any other pixel is multiplied for all images, as in a dense product.
 
-    Results differ from a dense product by rounding.
+    Results differ from a dense product only by rounding.
     """
 
     def __init__(self, images: Tensor) -> None:
@@ -189,9 +189,9 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether at most the fraction :data:`MOST_MULTIPLIED` of the pixels needs a dense product.
+        """Return whether this class is faster than an ordinary dense layer.
 
-        If false, an ordinary dense layer is faster.
+        It is faster if few pixels need a dense product: at most the fraction :data:`MOST_MULTIPLIED` of all pixels.
         """
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 

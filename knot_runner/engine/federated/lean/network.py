@@ -39,8 +39,8 @@ class LeanNetwork:
 
         Args:
             x: The batch, as an input of the stem.
-            loss: The loss object. The current block of this object contains the batch.
-            number: The position of the batch in the block.
+            loss: The loss object. Its ``start`` method was called for a block that contains the batch.
+            number: The index of the batch in this block.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
         gradient, factor = loss.gradient(logits, number, self._dense.features)
@@ -63,7 +63,8 @@ class Sgd:
     variate of SCAFFOLD. Momentum is computed as in torch.
 
     A step has three parts. :meth:`prepare` applies everything except the gradient. The caller then adds
-    ``alpha * g`` to the vector from :meth:`target`; ``alpha`` is an attribute. :meth:`finish` completes the step.
+    ``alpha * g`` to the vector from :meth:`target`, where ``alpha`` is an attribute of this class. :meth:`finish`
+    completes the step.
 
     Phases that train different parameters ("all", "head" or "body") have separate velocities.
     """
@@ -112,7 +113,7 @@ class Sgd:
             target.add_(self._pull[part], alpha=-self.alpha)
 
     def finish(self, trains: str) -> None:
-        """Complete a step after the gradient was added. With momentum, the weights change by ``-lr * velocity``."""
+        """Complete a step: with momentum, add ``-lr * velocity`` to the weights; without momentum, do nothing."""
         if self.momentum:
             part = self._slices[trains]
             self.weights[part].add_(self._velocities[trains][part], alpha=-self.lr)
@@ -152,7 +153,7 @@ class TemperedLoss:
         dtype: The dtype of the gradients.
         start_logits: The logits of the examples under the initial weights, shape [n, C]. None if all examples have the
             same temperature.
-        softmax: Whether a softmax is applied to the head's output before the loss.
+        softmax: Whether the loss function receives the softmax of the head's output instead of the output itself.
 
     Attributes:
         scale: Factor by which the caller multiplies the head's output before it calls :meth:`gradient`.
@@ -181,7 +182,7 @@ class TemperedLoss:
             self.scale = 1 / options.temperature
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples. ``part``: the positions of these examples among the client's examples.
+        """Begin a block of batches. ``part``: the positions of the block's examples among the client's examples.
 
         The block is divided into batches in the order of ``part``.
         """
@@ -239,13 +240,13 @@ class AutogradLoss:
         loss: The loss function of the objective.
         rows: The tensors that the loss function reads, with one row for each example of the client.
         size: The batch size.
-        softmax: Whether a softmax is applied to the head's output before the loss.
+        softmax: Whether the loss function receives the softmax of the head's output instead of the output itself.
         reads: Whether the loss function also reads the features, which are the inputs of the head.
 
     Attributes:
         scale: Factor by which the caller multiplies the head's output before it calls :meth:`gradient`.
-        by_features: The gradient of the most recent loss with respect to the features, for fixed logits, shape [B, H].
-            None if the loss function does not read features.
+        by_features: The gradient of the latest mean loss with respect to the features, shape [B, H], with the logits
+            held constant. None if the loss function does not read features.
     """
 
     scale = 1.0
@@ -257,7 +258,7 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples. ``part``: the positions of these examples among the client's examples."""
+        """Begin a block of batches. ``part``: the positions of the block's examples among the client's examples."""
         self._parts = part.split(self._batch)
         self._total = 0.0
 

@@ -142,8 +142,8 @@ class Convs(Stem):
 class Gram(Stem):
     """A stem that computes the first dense layer and its ReLU from inner products of the client's images.
 
-    The stem requires images without augmentation, and SGD without momentum, weight decay or other terms. Results differ
-    from a dense product by rounding. The stem may save work if there are several epochs.
+    The stem requires images without augmentation, and SGD without momentum, weight decay, a proximal term, or a control
+    variate. Results differ from a dense product by rounding. The stem may save work if there are several epochs.
 
     Let ``X`` be the client's images, shape [n, D], ``W`` the weight, shape [M, D], and ``b`` the bias, shape [M]. The
     sign ``'`` stands for the transpose. In every step, the gradient of W is ``G' X``. Here G, shape [n, M], is the
@@ -188,7 +188,7 @@ class Gram(Stem):
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Return batches. A batch of B images is a triple: B rows of ``start``, B rows of ``products``, B positions.
+        """Return batches, each a triple: rows of ``start``, rows of ``products``, and positions of the batch's images.
 
         ``crops`` must be None, because this stem does not support augmentation.
         """

@@ -86,7 +86,8 @@ class Slots:
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
         """Allocate ``count`` slots for requests that use ``networks``.
 
-        Each vector of a slot can hold a model of any network, or the logits of ``ROWS_OF_MANY`` examples.
+        Each vector of a slot can hold a model of any network, or the logits of the largest inference request
+        (``ROWS_OF_MANY`` examples).
         """
         sizes = tuple((layout.size, layout.buffer_size) for layout in map(flat.layout_of, networks))
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))

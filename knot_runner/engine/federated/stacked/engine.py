@@ -27,7 +27,7 @@ class Stacked:
 
     With ``stack=0``, all clients of a round that have the same structure train at once.
 
-    With ``stack=S``, at most S clients train at once. The bits of a client's results then do not depend on the other
+    With ``stack=S``, at most S clients train at once. A client's results are then bitwise independent of the other
     clients in the stack. In float32, a different S may change the result of a convolution by units in the last place.
     In float64 on a CPU, the results are the same for every S.
 
@@ -35,7 +35,7 @@ class Stacked:
     does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
 
     With ``precision="bf16"``, training computes in bfloat16 where torch's autocast supports it. Weights and metrics
-    have the dtype ``dtype``. With ``precision="tf32"``, training uses TF32 for float32 matrix products and
+    keep the dtype ``dtype``. With ``precision="tf32"``, training uses TF32 for float32 matrix products and
     convolutions.
     """
 
@@ -101,7 +101,7 @@ class Stacked:
         """
         if room == 1:
             raise UserError(
-                "out of GPU memory with one client at a time. Use a smaller training.batch_size", "hardware.stack"
+                "out of GPU memory even with one client at a time. Use a smaller training.batch_size", "hardware.stack"
             )
         others = self.programs.keys() - {structure}
         self.programs.clear()

@@ -125,8 +125,8 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
     """Return the plan of each phase for the clients in ``chunk``, which have the structure ``structure``.
 
-    ``temperatures``: for each client, a tensor [n, 2] with the temperature T_i and the loss factor scale_i of each of
-    the client's n samples. None if temperatures do not differ between samples.
+    ``temperatures``: for each client, a tensor of shape [n, 2]. Row i holds the temperature T_i and the loss factor
+    scale_i of the client's sample i. None if temperatures do not differ between samples.
     """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]

@@ -28,7 +28,7 @@ WARM_UP = 3
 
 
 class Program:
-    """A stack of at most ``clients`` clients with the same structure: the tensors of their training, and the SGD step.
+    """A stack of at most ``clients`` clients with the same structure. It holds their tensors and takes their SGD steps.
 
     The tensors are on the device of ``data`` and are allocated once. Each round copies the values of its clients into
     these tensors.
@@ -116,8 +116,8 @@ class Program:
         self.loss_rows = {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "this engine requires that the objective's loss uses the same tensors for all clients. If a tensor "
-                "differs between clients, return it as rows (one per example), or use hardware.engine=loop",
+                "this engine requires that the objective's loss uses the same tensors for all clients. Return "
+                "other tensors in the objective's rows (one per example), or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:

@@ -19,7 +19,7 @@ DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
-    """Return a method that runs ``method`` on the simulated ``fleet``, and ``federation`` with the clients' speeds.
+    """Return a pair: ``method`` on the simulated ``fleet``, and ``federation`` with the clients' speeds.
 
     With ``mode=async``, the server does not wait for all clients of a round.
 

@@ -103,8 +103,7 @@ class Asynchronous(Simulation):
     ) -> Folded:  # fmt: skip
         """Return the state after a server step, and the log entries of the fleet.
 
-        The state includes the clock and the clients in training. For each of these clients, it also includes the
-        state that the server had when the client received its model.
+        The state includes the clock, the clients in training, and the server states from which these clients started.
         """
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
@@ -124,10 +123,10 @@ class Asynchronous(Simulation):
     ) -> ServerStep:
         """Simulate the fleet until the next server step, and return this step.
 
-        When a client finishes or fails, another client starts from the current model. Updates that arrive at the same
-        time are processed before new clients start. A client that has finished or failed does not start again before
-        the next server step. If all clients have finished or failed, the server takes a step with the updates that have
-        arrived.
+        When a client finishes or fails, another client starts from the current model. If several updates arrive at the
+        same time, all of them are processed before new clients start. A client that has finished or failed does not
+        start again before the next server step. If all clients have finished or failed, the server takes a step with
+        the updates that have arrived.
 
         The result does not depend on trained weights.
         """
@@ -190,10 +189,10 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def state_at_start(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return ``state`` with the entries of model ``version`` instead of the current entries.
+    """Replace the entries that clients receive by their values at model ``version``; return the new state.
 
-    ``state`` is the state before the server step of ``round``. The entries of earlier versions are read from
-    ``fleet/sent/<version>/<name>``. Entries that clients do not receive stay unchanged.
+    ``state`` is the state before the server step of ``round``. Its entries ``fleet/sent/<version>/<name>`` hold the
+    values at earlier versions.
     """
     if version == round:
         return state

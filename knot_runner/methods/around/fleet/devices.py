@@ -54,8 +54,7 @@ class WorkTime:
 
     Attributes:
         epochs: The number of epochs for which the client trains the model that it sends.
-        epoch: The seconds per epoch of the model that the client sends. The training time of the client's other
-            models is divided evenly among these epochs and included.
+        epoch: The training time of all of the client's models, in seconds, divided by ``epochs``.
         sending: The seconds for receiving and sending messages.
     """
 
@@ -121,8 +120,7 @@ def work_times(
     """Return a dict from client number to the virtual time that the client needs for its ``requests``.
 
     Each client receives ``down`` values and sends ``up`` values. The training time covers all models that the client
-    trains, and additional epochs of a request's program. ``WorkTime.epoch`` is the training time divided by the
-    number of epochs of the model that the client sends.
+    trains. It includes the additional epochs of local programs (``LocalProgram.further``).
     """
     compute = seconds_per_example(fleet, federation)
     sending = sending_seconds(fleet, federation, down, up)
@@ -167,7 +165,10 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return what fraction of its work each client completes before it fails in ``round``; None without a failure."""
+    """Return, for each client, the fraction of its work that the client completes before it fails in ``round``.
+
+    For a client that does not fail, the entry is None.
+    """
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64)
     shares: list[float | None] = [None] * len(after)

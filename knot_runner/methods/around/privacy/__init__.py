@@ -57,8 +57,8 @@ class UserPrivacy:
         participants: The number of clients in a round; with ``poisson``, the mean number.
         clients: The total number K of clients.
         scales: The scales s_p of parts of the first message, as pairs (name, scale).
-        clip_logits: The factor B in the bound of a second message: B sqrt(n) for n rows.
-        messages: The number of messages that a client sends in a round, each with its own bound and noise.
+        clip_logits: The factor B. The bound on the norm of a second message with n rows is B sqrt(n).
+        messages: The number of messages that a client sends in a round. Each message has its own bound and noise.
         exchanges: Whether clients send second messages.
         rounds: The number of rounds in which clients send messages. Local training after these rounds costs no
             privacy.
@@ -85,8 +85,8 @@ class UserPrivacy:
     def scale(self, name: str, phase: int) -> float:
         """Return the scale of the message part called ``name``. ``phase``: 1 for first messages, 2 for second messages.
 
-        For first messages, ``scales`` gives the scale; it is 1 for parts not in ``scales``. For second messages, the
-        scale is 1 for logits and ``clip_logits`` for other parts.
+        In first messages, a part has its scale in ``scales``, or the scale 1 if ``scales`` does not contain the part.
+        In second messages, logits have the scale 1, and other parts have the scale ``clip_logits``.
         """
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
@@ -145,8 +145,8 @@ def privately(
     """Make a method private.
 
     Returns:
-        The method with clipped messages and noisy means, the federation with the client sampling from ``spec``, and
-        notes for the user.
+        (1) The method with clipped messages and noisy means. (2) The federation, which samples clients by
+        ``spec.sampling``. (3) Notes for the user.
 
     Raises:
         UserError: The method or the settings do not allow privacy, no noise multiplier reaches the given epsilon, or
@@ -252,7 +252,7 @@ def _mechanism(
     participants = federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
         problem = (
-            "privacy does not clip the running statistics that clients send with 'averaged'. Use 'local' or 'frozen'"
+            "with 'averaged', clients send running statistics, but privacy does not clip them. Use 'local' or 'frozen'"
         )
         raise UserError(problem, "method.batchnorm")
     delta = spec.delta
@@ -265,8 +265,8 @@ def _mechanism(
     keeps = method.keep is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"with 'fixed', the privacy guarantee does not cover the local state that clients keep between rounds in "
-            f"method.algorithm={config.algorithm}. Use 'poisson', or "
+            f"with method.algorithm={config.algorithm}, clients keep local state between rounds. With 'fixed', the "
+            f"privacy guarantee does not cover this state. Use 'poisson', or "
             f"training.clients_per_round={clients}",
             "privacy.sampling",
         )

@@ -48,7 +48,11 @@ def accountant_name() -> str:
 
 
 def neighbors(privacy: UserPrivacy) -> str:
-    """Return how neighboring data sets differ: ``add or remove`` one client, or ``replace`` one client's data."""
+    """Return how two neighboring data sets differ.
+
+    The result is ``add or remove`` if only one of them contains a certain client. The result is ``replace`` if the
+    data of one client differ between them.
+    """
     if _without_replacement(privacy):
         return "replace"
     return "add or remove"

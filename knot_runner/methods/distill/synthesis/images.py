@@ -102,9 +102,10 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class Synthesizer(Trainee):
-    """Base class for synthesizing images. ``model`` is the frozen teacher in evaluation mode.
+    """Base class for synthesizing images.
 
     Attributes:
+        model: The frozen teacher, in evaluation mode.
         mean, std: The mean and standard deviation of the teacher's training images, each [C, 1, 1].
     """
 
@@ -133,7 +134,7 @@ class Synthesizer(Trainee):
         return generator(self.request.seed, "synthetic", self.request.party, *names)
 
     def weights(self) -> Tensors:
-        """Return {}. A synthesis has no weights. Its images are returned by :meth:`images`."""
+        """Return {}, because a synthesis stores its images (:meth:`images`) and no weights."""
         return {}
 
     def images(self) -> Tensor:
