@@ -173,10 +173,10 @@ def training_values(config: Config, kind: str) -> Config:
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):
         has = [
-            f"{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
+            f"'{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}'" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"this training supports only {', '.join(f'({i}) {part}' for i, part in enumerate(has, 1))}"
+        why = f"this training supports only {', '.join(has)}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
