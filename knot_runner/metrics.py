@@ -139,7 +139,7 @@ class Metric:
 
     title: str  # in tables
     better: Direction | None  # None if unknown
-    #: computes the metric; returns None if undefined on a :class:`TestSet`. Claims call this on every resample (slow)
+    #: computes the metric; returns None if undefined on a :class:`TestSet`
     function: Callable[[TestSet], float | None] | None = None
     #: unit of printed differences and claims. The value in this unit is ``scale`` times the stored value
     unit: str = ""

@@ -174,8 +174,8 @@ def markdown(found: Table) -> str:
     for one, other in sorted(found.misfits):
         first, second = (one, other) if "privacy" in one else (other, one)
         refused.setdefault(first, []).append(second)
-    pairs = [f"- `{one}`: `{'`, `'.join(others)}`" for one, others in sorted(refused.items())]
-    text = "\nIn each line, the choice before the colon is not compatible with any choice after it:\n"
+    pairs = [f"- `{one}`: not with `{'`, `'.join(others)}`" for one, others in sorted(refused.items())]
+    text = "\nIncompatible choices:\n"
     return "\n".join([*lines, text, *pairs])
 
 

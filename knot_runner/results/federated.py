@@ -110,8 +110,8 @@ class PersonalPoint(PersonalMeasures):
 class Barrier:
     """Loss barrier between a client's model after the last round and the same client's fine-tuned model.
 
-    The loss of each model on the segment between the two models is compared with the linear interpolation of the losses
-    at both ends. The barrier is the largest excess of the loss over this interpolation.
+    Let u and v be the weights of the two models, and L(a) the loss of the model with the weights (1 - a) u + a v. The
+    barrier is the maximum of L(a) - (1 - a) L(0) - a L(1) over the measured a between 0 and 1.
 
     Attributes:
         barrier: The barrier of the loss on the client's own test examples.

@@ -147,10 +147,12 @@ class SynthesisFacts:
 class DistillResult(StagesResult):
     """Result of a distillation that minimizes a sum of loss terms.
 
+    The inherited attribute ``baselines`` holds the metrics of other models on the student's test set. These models are
+    the teachers and the other students. If there are several such models, their ensemble is included.
+
     Attributes:
         terms: The loss terms of the last phase of training, by name.
         phases: All phases of training except the last; None if there is only one phase.
-        baselines: Metrics on the student's test set, for every other model that was trained in this run.
         synthesis: The synthesized images, if the student was trained without real images.
     """
 

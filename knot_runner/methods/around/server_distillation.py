@@ -93,10 +93,11 @@ def ask(
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return a client's second message. The argument ``logits`` holds the results of the requests of :func:`ask`.
+    """Return a client's second message. ``logits``: one tensor of logits for each request that :func:`ask` returned.
 
     - part ``logits`` [n, C]: the client's logits on the transfer set
-    - part ``bias`` [C]: the client's probability bias. This part exists only if the weighting reads probability biases
+    - part ``bias`` [C]: the client's probability bias. This part exists only if the setting
+      ``server_distillation.weighting`` names a weighting that uses probability biases
     """
     parts = {"logits": logits[0]}
     if len(logits) > 1:

@@ -67,10 +67,10 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the update of the body.
+    """Return the client's message to the server.
 
-    If the server needs the clients' heads, the message also holds the update of the head. If the client trained only
-    its head, the message is {}.
+    If the client trained only its head, the message is {}. Otherwise, the message holds the update of the body, and
+    also the update of the head if the server needs the clients' heads.
     """
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}

@@ -37,7 +37,8 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts. A point is (features - ``center``) / ``scale``, a vector of shape [d].
 
-    ``scale`` gives the d entries a mean variance of 1 on the texts to which the space is fitted.
+    Each of the d features has a variance over the texts used for fitting. ``scale`` is the square root of the mean of
+    these d variances.
     """
 
     features: Features

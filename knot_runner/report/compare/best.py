@@ -115,9 +115,9 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best candidate in each row of the table.
 
-    A candidate is a combination of values of the searched settings. Each candidate has a set of seeds. The candidates
-    of a row are compared at the seeds of the most frequent set. A candidate is eligible if it has the measure at all
-    of these seeds.
+    A candidate is a combination of values of the searched settings. Its seeds are those for which it has the measure.
+    All candidates of a row are compared at the same set of seeds: the set that the largest number of candidates have. A
+    candidate is eligible if it has the measure for every seed in this set.
 
     Args:
         runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched
