@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import io
+import pickle
 import random
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from knot_runner.cli.main import main as command
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import choice_config, plain_config
+from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.settings.run import build_run
 from knot_runner.util.config_yaml import Config, choices, config_folder
@@ -77,8 +77,10 @@ def table() -> Table:
     groups = {group: {name: _group(group, name) for name in choices(group)} for group in OTHERS}
     fits = []
     for method in choices("method"):
-        for kind, typical in KINDS.items():
-            base = composed(f"method={method}", f"task={typical}")
+        settings = plain_config(choice_config(f"method/{method}", None))["method"]
+        family = family_of_algorithm(settings["algorithm"])
+        for kind in filter(family.tasks.__contains__, KINDS):
+            base = composed(f"method={method}", f"task={KINDS[kind]}")
             if base is not None:
                 fits.append(_fits(method, kind, base, tasks, groups))
     pairs = [("fleet", "privacy"), ("privacy", "partition"), ("fleet", "partition")]
@@ -128,7 +130,7 @@ def _kind(task: Config) -> str:
 def _refused(config: Config) -> bool:
     """Whether the groups of ``config`` do not go together."""
     try:
-        build_run(copy.deepcopy(config))
+        build_run(pickle.loads(pickle.dumps(config)))  # a copy, in a fifth of the time of copy.deepcopy
     except Misfit:
         return True
     return False
@@ -240,13 +242,10 @@ def tried(args: argparse.Namespace) -> int:
             *(("run", [*words, "training=quick", *paths], lambda code, _: code == 0) for words in runs),
         ]
         for what, words, right in tries:
-            began = time.monotonic()
             code, text = command_output(words)
             if not right(code, text):
                 failures += 1
                 print(f"{what} {' '.join(words[:-2])} -> {code} {' '.join(text.split())[-400:]}", flush=True)
-            elif args.verbose:
-                print(f"{what} {' '.join(words[:-2])} {time.monotonic() - began:.1f} s", flush=True)
     print(f"{len(insides)} inside, {len(outsides)} outside, {len(runs)} runs: {failures} not as the table says")
     return int(failures > 0)
 
@@ -264,7 +263,6 @@ def main() -> int:
     parser.add_argument("--outside", type=int, default=200)
     parser.add_argument("--run", type=int, default=60, help="so many of those inside run to the end")
     parser.add_argument("--seed", default="0")
-    parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     if args.what == "table":
         write_table()
