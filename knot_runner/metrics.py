@@ -187,7 +187,7 @@ def of_logits(
         logits: Logits of shape [N, C], float64.
         labels: True classes, shape [N].
         coordinates: Coordinates of the classes, shape [C, d], or None.
-        temperature: The temperature at which the method evaluates, if known. The probabilities do not use it.
+        temperature: The temperature for ``tempered_loss``, if known. The probabilities do not use it.
     """
     from scipy.special import softmax
 
@@ -279,18 +279,18 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 
 
 def top_of(key: str) -> float | None:
-    """Return the upper limit of the number at a dotted ``key`` of a result; None if there is no upper limit.
+    """Return the upper limit of a number in a result; None if the number has no upper limit.
 
-    Every number that has an upper limit is at least 0.
+    ``key``: the number's dotted key. Every number that has an upper limit is at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric and math.isfinite(metric.top) else None
 
 
 def beside(key: str) -> tuple[str, ...]:
-    """Return the dotted keys of the values that are shown next to the number at the dotted ``key``.
+    """Return the dotted keys of the values to show next to a number in a result.
 
-    For example, delta is shown next to epsilon.
+    ``key``: the number's dotted key. For example, delta is shown next to epsilon.
     """
     metric = _metric_at(key)
     return metric.beside if metric else ()
@@ -321,10 +321,7 @@ def measured(test: TestSet) -> Measures:
 
 
 def measured_score(logits: ndarray, labels: ndarray) -> float:
-    """Return the macro F1 of the classes that ``logits`` [N, C] predict.
-
-    ``labels`` [N] holds the true classes.
-    """
+    """Return the macro F1 of the predictions in ``logits`` [N, C], given the true classes ``labels`` [N]."""
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 
 

@@ -182,7 +182,7 @@ def _checksum_problem(content: object, checksum: object) -> str:
 
 
 def has_record(folder: Path, result: RunResult, name: str) -> bool:
-    """Return whether the file ``name`` of a run exists, or existed when the run's ``result`` was written."""
+    """Return whether ``folder`` contains the file ``name``, or contained it when ``result`` was written."""
     return (folder / name).exists() or name in result.digest
 
 

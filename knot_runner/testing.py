@@ -136,7 +136,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
     """Check that ``privacy`` clips every message of a client. An algorithm that refuses ``privacy`` also passes.
 
     The norm bound ``clip`` is so small that every message exceeds it. Every message must therefore be logged as
-    clipped. No noise is added, so the clipped messages limit the movement of the global model. This limit is also
+    clipped. Because no noise is added, ``clip`` limits how far the global model can move in a round. This limit is
     checked, except with server distillation or server Adam.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]

@@ -108,9 +108,9 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Compare the run id of the settings with the recorded run id.
+    """Compare the run id and seed of the settings with those of the recorded result.
 
-    Return a message if they differ and the code has changed since the run; otherwise "".
+    Return "" if both agree. If only the run ids differ and the code has changed since the run, return a message.
 
     Raises:
         UserError: The seeds differ, or the run ids differ although the code has not changed.

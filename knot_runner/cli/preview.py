@@ -44,9 +44,9 @@ class Preview:
     problem: str = ""
 
     def lines(self, jobs: int) -> list[str]:
-        """Return one line per note for the terminal.
+        """Return the lines for the terminal, one per note.
 
-        ``jobs`` is the number of all jobs. If only some jobs have a note, its line states the number of these jobs.
+        ``jobs`` is the number of all jobs. If only some jobs have a note, the note's line states how many jobs have it.
         """
         lines = []
         for note, count in self.notes.items():
@@ -73,7 +73,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     """Prepare ``jobs`` without training, and return the preview.
 
-    For each task and partition, examples are counted only with the first seed.
+    If several jobs have the same task and kind of partition, examples are counted only for the first of these jobs.
 
     Args:
         jobs: The jobs.

@@ -106,7 +106,7 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 
 def check_shown(jobs: list[ComposedJob]) -> None:
-    """Check the section ``report:`` of the preset that has the given jobs. Raises :class:`UserError`."""
+    """Check the section ``report:`` in the settings of ``jobs``, the jobs of one preset. Raises :class:`UserError`."""
     load_plugins(jobs[0].settings.plugins)  # plug-ins may add kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 

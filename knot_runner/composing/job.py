@@ -225,7 +225,7 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     as ``method.loss=sinkhorn``, are applied before all other overrides.
 
     Raises:
-        OmegaConfBaseException: A key is below a value that is not a mapping.
+        OmegaConfBaseException: A key such as ``a.b`` is to be set, but the value of ``a`` is not a mapping.
     """
     # The name of a part replaces the part's settings. It must therefore be set before them, even if it is typed later.
     for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):

@@ -51,9 +51,9 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
 
     - The name of a model is replaced by the settings of the model. A teacher may also be a finished run, given as
       ``run:ID`` or ``run:FOLDER``.
-    - The name of a loss, schedule, synthesis or personalization, such as ``soup``, is replaced by the values in its
-      file in ``conf/base``.
-    - Missing values of such a part, or of a loss term, come from its file in ``conf/base``.
+    - The name of a loss, schedule, synthesis or personalization is replaced by the values in
+      ``conf/base/GROUP/NAME.yaml``.
+    - Missing values of a loss, loss term, schedule, synthesis or personalization also come from this file.
     - On a text task, a method with clients gets the partition ``natural`` if no partition is selected.
 
     Args:
@@ -197,7 +197,8 @@ CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
     """Return the override that replaces ``hardware=auto``, and a message about the chosen hardware.
 
-    The override is "" if the CPU is chosen. Both texts are "" if ``config`` does not select ``hardware=auto``.
+    The override is "" if the CPU is chosen. Override and message are both "" if ``config`` does not
+    select ``hardware=auto``.
 
     Args:
         config: The composed config, including its part ``hydra``.

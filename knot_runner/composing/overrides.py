@@ -49,7 +49,7 @@ def typed_line(override: Override) -> str:
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """Return the typed value of the override ``experiment=VALUE``, or None without it. The value names presets."""
+    """Return the typed value of the override ``experiment=VALUE``; None if ``words`` has no such override."""
     for word in words:
         if word.startswith("experiment="):
             return word.partition("=")[2]
@@ -226,7 +226,7 @@ def bad_override(text: str, overrides: list[str]) -> str:
 
     Args:
         text: Hydra's error message.
-        overrides: All overrides.
+        overrides: The overrides that the error message quotes if ``text`` is empty.
     """
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"

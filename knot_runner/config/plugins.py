@@ -44,7 +44,7 @@ class Table(UserDict[str, Entry]):
         options: Function from an entry to the class of the entry's settings. For each added entry, this class is
             stored in ``settings``.
         settings: Dict from the name of an entry to the class of the entry's settings.
-        papers: Name of the modules that add the papers' entries (:func:`load_papers`). If "", papers add no entries.
+        papers: Name of the module in which a paper adds entries (:func:`load_papers`). If "", papers add no entries.
     """
 
     data: dict[str, Any]
@@ -222,7 +222,7 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Return ``plugin`` in a form that :func:`load_plugins` finds from any current folder.
+    """Return ``plugin`` in a form that :func:`load_plugins` can import, whatever the current folder is.
 
     If ``plugin`` is a relative path, ``folder`` is put before it. Other values, such as names of modules and
     interpolations ``${...}``, are returned unchanged.

@@ -95,11 +95,11 @@ class ByName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag(ByName):
-    """Annotation for settings with several possible classes. One entry, the ``tag``, selects the class.
+    """Annotation for a dict of settings. The value of one key in the dict selects the class of the settings.
 
-    The table ``classes`` maps each value of the tag to a class.
+    ``tag`` is the name of this key. ``classes`` maps each of its values to a class.
 
-    Example: ``loss.name`` selects the class for ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``.
+    Example: In ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``, ``loss.name`` selects the class.
     """
 
     tag: str

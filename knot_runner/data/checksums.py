@@ -29,7 +29,7 @@ class DataFolder:
     Attributes:
         root: Path of the data folder.
         checksums: Dict from the path of a file to its sha256 in ``SHA256SUMS``.
-        opened: Dict from path to fingerprint. It contains the files that were read and the files that were not found.
+        opened: Dict from path to fingerprint. A file that was not found has a fingerprint without a digest.
     """
 
     root: Path
@@ -38,7 +38,7 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """Return the fingerprints of the files that were read and of the files that were not found."""
+        """Return the fingerprints in ``opened``."""
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:

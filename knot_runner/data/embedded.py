@@ -30,7 +30,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
     The same settings always give the same texts.
 
     Raises:
-        UserError: The domain is unknown, the number of labels or label shares is wrong, or a split would be empty.
+        UserError: The domain is unknown, the number of labels or of shares is wrong, or a split would be empty.
     """
     source = data.embedded
     where = f"task.datasets.{name}.embedded"
@@ -64,7 +64,7 @@ def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the number of rows of each label. The numbers are proportional to ``shares``. Their sum is ``size``.
+    """Divide ``size`` rows among the labels in proportion to ``shares``. Return the number of rows of each label.
 
     Numbers are rounded by the method of largest remainders.
     """

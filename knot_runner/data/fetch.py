@@ -35,7 +35,7 @@ Told = Callable[[int, int], None]
 
 
 class FetchError(UserError):
-    """A download failed. Repeating the command resumes the download."""
+    """A download failed."""
 
     exit_code = 1
 

@@ -31,7 +31,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
     Args:
         task: The image task. All of its test images become the server's test set.
-        partition: Settings that divide the clients' images among the clients.
+        partition: Settings of the partition among the clients.
         shares: ``server`` and ``transfer`` are fractions of the training images. If ``transfer`` is None,
             ``task.transfer`` is the transfer set. Each party holds out the fraction ``valid`` of its training
             images for validation.
@@ -64,7 +64,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divide training examples between the clients and the transfer set. Return the sorted row numbers of both parts.
+    """Divide N examples at random. Return the sorted row numbers of two parts: (clients' examples, transfer set).
 
     Args:
         labels: Class of each of N examples. The draw is stratified by class.
@@ -78,9 +78,9 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
 
 
 def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
-    """Return three groups of images: for the server, for the transfer set, and for the clients.
+    """Return the images of the server, the transfer set and the clients.
 
-    If ``shares.transfer`` is None, ``task.transfer`` is the transfer set.
+    If ``shares.transfer`` is None, the second result is ``task.transfer``, which may be None.
 
     Raises:
         UserError: There are too few images.

@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError
 def missing_data(settings: Settings) -> str | None:
     """Return a one-line error message if data of a run are missing; None if nothing is missing.
 
-    The message names the key or the file. Data on the hub and files that a plug-in reads are not checked.
+    The message names the key or the file. Neither data on the hub nor files that a plug-in reads are checked.
     """
     transfer = settings.transfer
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
@@ -61,7 +61,7 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
-    """Return a one-line error message if data of some jobs are missing; None if nothing is missing.
+    """Return a one-line error message if data of any job are missing; None if nothing is missing.
 
     The argument ``jobs`` holds the settings of each job. The message names the command that lists the needed files.
     """

@@ -167,7 +167,7 @@ def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str |
 def identity(value: object) -> str | None:
     """Return the id of a dialogue or speaker as text, or None if the value is missing.
 
-    The text has the form of :func:`raw_label`. Null, NaN and blanks are missing values.
+    A value is converted to text by :func:`raw_label`. Null, NaN and blanks are missing values.
     """
     return None if _is_missing(value) else raw_label(value) or None
 

@@ -80,9 +80,9 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Return whether all ("present"), some ("partly") or no ("absent") files of the data set exist below ``root``.
+        """Return "present" if all files of the data set exist below ``root``, "partly" if some exist, else "absent".
 
-        Each list in ``instead`` names files that can replace all ``files``.
+        The files of one list in ``instead`` can together replace all ``files``.
         """
         if root is None:
             return "absent"

@@ -54,8 +54,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 def can_stratify(labels: np.ndarray, share: float) -> bool:
     """Return whether a split by the fraction ``share`` can be stratified by ``labels``.
 
-    Rows whose label occurs only once are ignored. If the other rows have L labels, each part must have at least L of
-    these rows.
+    Rows whose label occurs only once are ignored. If L different labels remain, each part must get at least L rows.
     """
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))

@@ -27,7 +27,7 @@ class Examples:
         clients: A dict from kind of client, such as ``speaker``, to the N names of the texts' clients. A name is
             None for a text without a client. The digest does not include these names.
         users: None if no text has a client. Otherwise, the index of each text's client, int64 of shape [N]; -1 for a
-            text without a client. All clients are of one kind.
+            text without a client. All indices refer to clients of the same kind.
     """
 
     texts: list[str]

@@ -212,8 +212,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    The result is false only if another version of the code wrote ``commit`` and ``code`` is set (``--stale=rerun``).
-    Whenever another version wrote ``commit``, ``note`` is called with a warning.
+    If another version of the code wrote ``commit``, ``note`` is called with a warning. In this case, the result is
+    false if ``code`` is set (``--stale=rerun``).
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -300,7 +300,7 @@ class Commits:
             values: The other values of the state, as JSON values.
 
         Returns:
-            The memory-mapped copies that :meth:`Checkpoint.save` returns.
+            Memory-mapped copies of some of the tensors, by name (see :meth:`Checkpoint.save`).
         """
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}

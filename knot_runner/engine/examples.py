@@ -100,7 +100,7 @@ def stored_data(tensors: Tensors) -> ClientData:
 
 
 def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
-    """Return the tensors of a data set that has only the examples with the row numbers ``rows``.
+    """Select the examples with the row numbers ``rows``; return the tensors of the selected examples.
 
     ``tensors``: the tensors of the full data set, from :meth:`ImageData.tensors` or :meth:`TextData.tensors`.
     """
@@ -155,7 +155,7 @@ class ImageExamples:
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
         """Yield the batches of one epoch over the examples in random order.
 
-        A batch is a pair: the positions of the batch's examples, and the inputs of the network.
+        A batch is a pair: the positions of its examples among all n examples, and the inputs of the network.
 
         Args:
             size: The batch size.
@@ -178,7 +178,7 @@ class ImageExamples:
 
 
 class TextExamples:
-    """The texts of one client, with the methods of :class:`ImageExamples`. A batch has texts of similar length."""
+    """The texts of one client. Methods are as in :class:`ImageExamples`, but a batch has texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts = data.texts
@@ -226,10 +226,10 @@ def sample_epoch(
         augment: The augmentation.
 
     Returns:
-        The pair (order, augmentation). The order has the positions of the n images that are not left out, shape [n].
-        The augmentation, shape [n, 3], has one row for each position in the order. Its columns are (1) the vertical and
-        (2) the horizontal offset of the crop in the padded image, and (3) whether the crop is flipped (1 or 0). If
-        ``augment`` is "none", the augmentation is None.
+        The pair (order, augmentation). The order, shape [n], holds the position (from 0 to ``count - 1``) of each image
+        of the epoch. Row i of the augmentation, shape [n, 3], belongs to entry i of the order. The columns are (1) the
+        vertical offset of the crop in the padded image, (2) its horizontal offset, and (3) whether the crop is flipped
+        (1 or 0). If ``augment`` is "none", the augmentation is None.
     """
     kept = count
     if drop_last:
@@ -285,7 +285,7 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Run the model in evaluation mode on n examples; return the outputs in the same order, shape [n, ...].
+    """Run the model in evaluation mode on n examples; return the outputs in the order of the examples, shape [n, ...].
 
     Args:
         model: The model.

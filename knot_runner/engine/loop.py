@@ -184,7 +184,7 @@ def key_of(request: StageRequest) -> StageKey:
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
-    """Return a dict from key to request for the ``requests`` without a result in ``store``, in the given order."""
+    """Return the ``requests`` that have no result in ``store``, as a dict by key. Their order is preserved."""
     missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)

@@ -62,9 +62,9 @@ class CrossEntropy:
         temperature: The temperature T_i of every sample, unless ``hard_temperature`` is set.
         hard_temperature: If set, T_i is linear in the hardness of sample i (:func:`sample_temperatures`):
             ``temperature`` at hardness 0, and ``hard_temperature`` at hardness 1.
-        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead of ``CE(z_i / T_i, y_i)``. In this control
-            experiment, samples differ in learning rate, not in temperature. Without ``hard_temperature``, this option
-            has no effect.
+        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead of ``CE(z_i / T_i, y_i)``. If true,
+            samples differ in learning rate, not in temperature. Without ``hard_temperature``, this option has no
+            effect.
     """
 
     temperature: float = 1.0
@@ -98,8 +98,8 @@ class Objective:
         make: Function that returns the rows (loss inputs per example) and the loss function. See
             :mod:`knot_runner.engine.objectives`.
         settings: Settings for ``make``, as plain data that can be hashed and sent to worker processes.
-        reads_head: Whether the loss function calls the last layer itself (``ObjectiveInputs.head``). If true,
-            clients are trained with autograd.
+        reads_head: Whether the loss function calls ``ObjectiveInputs.head``, the last layer. If true, clients are
+            trained with autograd.
         reads_features: Whether the loss function has a third argument: the features of the batch (the inputs of the
             last layer), shape [B, H].
     """

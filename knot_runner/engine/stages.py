@@ -48,7 +48,7 @@ class Trainee:
         return None
 
     def weights(self) -> Tensors:
-        """Return a copy of the current weights. If the current epoch is selected, the copy is the training's result."""
+        """Return a copy of the current weights. :func:`train_epochs` returns the copy of the selected epoch."""
         return copy_weights(self.module)
 
 

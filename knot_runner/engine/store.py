@@ -121,9 +121,9 @@ class Store:
     def put(
         self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
-        """Store ``tensors`` and the facts ``info`` as a finished artifact, and delete the commits of the stage.
+        """Store ``tensors`` and the facts ``info`` as a finished artifact, and delete the commits in its folder.
 
-        ``more``: a dict from file name to text, for other files of the stage. Hold the lock of the artifact
+        ``more``: a dict from file name to text, for other files of the artifact. Hold the lock of the artifact
         (:meth:`lock`) during the call.
         """
         folder = self.folder(stage, key)
@@ -149,8 +149,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Context manager that holds the lock of the artifact ``key`` of ``stage`` during the ``with`` block.
 
-        If ``wait`` is true, the context manager waits for the lock. Then, if the artifact is damaged,
-        its files are moved to another folder, and the damage is reported on stderr.
+        ``wait``: whether to wait for the lock. Before the block begins, the files of a damaged artifact are moved to
+        another folder, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.

@@ -142,9 +142,9 @@ class StateParts:
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Write the settled tensors to a new part if their total size reaches :data:`PART_BYTES`.
+        """Write tensors that are unchanged since the previous commit to a new part.
 
-        Settled tensors have not changed since the previous commit.
+        If their total size is less than :data:`PART_BYTES`, no part is written.
 
         Returns:
             Two dicts of tensors by name. The first dict holds the tensors that the next commit must write to its state

@@ -73,7 +73,7 @@ class Mirror(Protocol):
 
         Args:
             row: The row as a flat dict, in which the keys of nested dicts are joined by ``/``.
-            steps: The result of :func:`counting_keys` for ``row``: key -> key of its counter, such as ``round``.
+            steps: The result of :func:`counting_keys` for ``row``.
         """
 
     def summarize(self, values: Facts) -> None:
@@ -99,8 +99,9 @@ def counting_keys(row: LogRow) -> Counters:
     """Return a dict from each key of the flat dict ``row`` to the key of its counter.
 
     A counter is an entry of the same row that counts rounds, iterations or epochs. Its key is one of :data:`STEPS`,
-    with or without a prefix. A counter with the prefix of the counted key is preferred: the counter of ``valid/loss``
-    is ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys of ``row`` without a counter are left out.
+    with or without a prefix. For a key with a prefix, the counter with the same prefix is preferred: the counter of
+    ``valid/loss`` is ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys without a counter are left
+    out.
     """
     keys = {}
     for key in row:

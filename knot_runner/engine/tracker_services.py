@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log one ``row``. ``steps``: key of ``row`` -> key of its counter (the x-axis)."""
+        """Log one ``row``. ``steps``: a dict from a key in ``row`` to the key of its x-axis."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -85,8 +85,8 @@ class TensorBoardMirror:
     def log(self, row: LogRow, steps: Counters) -> None:
         """Write each number in ``row`` with a step.
 
-        The step is the value of the number's counter, which ``steps`` names. If a number has no counter, the step
-        is the number of earlier rows.
+        ``steps`` holds the key of each number's counter. The step is the value of this counter. Without a counter,
+        the step is the count of rows that were written before ``row``.
         """
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)

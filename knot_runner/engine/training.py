@@ -42,8 +42,8 @@ def train(
         settings: The phases of the training, the batch size and the augmentation.
         examples: The training examples.
         losses: Function that returns the loss of a batch, a scalar. If m models train together, it returns one loss per
-            model, shape [m]. Each step then minimizes the sum of these losses, and the mean loss is also a mean over
-            the models.
+            model, shape [m]. Each step then minimizes the sum of these losses. The returned mean loss is the average
+            over batches and models.
         optimizers: The optimizers. Each key names the parameters to train: "all", "head" or "body" (:class:`Phase`).
         order: Random generator for the augmentation, and for the order of the examples.
         by_examples: Whether a batch's weight in the mean loss is its number of examples. If false, all batches have
@@ -78,7 +78,7 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossRows) -> Tensor:
     """Return the mean of ``loss`` over the examples in ``batch``.
 
-    ``rows``: the inputs of ``loss``, with one row per training example.
+    ``rows``: the inputs of ``loss`` for all training examples, with one row per example.
     """
     positions, inputs = batch
     logits = model(**inputs)

@@ -98,7 +98,7 @@ def plan_teachers(config: Any, state: StageState, federation: PartyFederation) -
 def plan_soft_labels(config: KnotSettings, state: StageState, federation: PartyFederation) -> list[StageRequest]:
     """Return requests for every teacher's inference on the transfer set.
 
-    If the weighting reads probability biases, the list also has requests for inference on the random examples.
+    If ``config.weighting`` uses probability biases, the list also has the requests of :func:`plan_biases`.
     """
     requests: list[StageRequest] = []
     for party in federation.teachers:

@@ -149,8 +149,8 @@ def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, Sa
     """Return the student's objective: for each example, ``sum_k W_k T(p, q_k)`` (KNOT eq. 3).
 
     T is the selected loss between the student's output p and the output q_k of teacher k. W_k is the weight of teacher
-    k. With ``normalize``, the sum is divided by ``sum_k W_k``. In this case, if all weights of an example are 0,
-    all of them are replaced by 1.
+    k. With ``normalize``, the sum is divided by ``sum_k W_k``. For examples whose weights are all 0, ``normalize``
+    first replaces every weight by 1.
 
     Args:
         settings: The fields of :class:`Distillation`.

@@ -37,7 +37,7 @@ class Answers:
         mean: The mean of the messages; {} if the method reads each message.
         each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: If clients train on the messages, each client's model by client number; otherwise {}.
+        students: Each participant's model, by client number; {} if the server computes the messages.
     """
 
     mean: ClientMessage

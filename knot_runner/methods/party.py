@@ -163,8 +163,8 @@ class PartyFederation:
     - ``clients``: the parties with local models
     - ``server``: the party with the global data set and model
     - ``transfer``: the party with the unlabeled transfer set, by default the server
-    - ``random``: random examples for computing the teachers' probability biases; None if the weighting does not use
-      biases
+    - ``random``: random examples for computing the teachers' probability biases; None if the method does not need
+      these biases
     """
 
     clients: tuple[StoredParty, ...]

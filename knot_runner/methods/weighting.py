@@ -84,7 +84,7 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting reads probability biases. The result is true for all weightings from plug-ins."""
+    """Return whether the function named ``weighting`` needs probability biases; True for all plug-in functions."""
     return weighting not in ("A", "D", "U")
 
 

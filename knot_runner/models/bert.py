@@ -12,7 +12,7 @@ class PublishedHead(nn.Module):
     """The head of KNOT's published code: a LayerNorm, followed by a post-norm Transformer encoder layer.
 
     The input of the LayerNorm is the sum of the last hidden state and the embedding output. To save time, only the
-    output at [CLS] is computed. This output equals that of ``nn.TransformerEncoderLayer``.
+    output at [CLS] is computed. It equals the output of ``nn.TransformerEncoderLayer`` at [CLS].
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:

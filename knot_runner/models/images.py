@@ -153,7 +153,7 @@ class Resnet(nn.Module):
         initialize_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x, shape [B, C, H, W]."""
+        """Return the logits for the images ``x`` [B, C, H, W]."""
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
         return self.head(x.mean((2, 3)))  # instead of adaptive pooling, whose gradient is not deterministic on CUDA
 
@@ -201,7 +201,7 @@ class Wrn(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x, shape [B, C, H, W]."""
+        """Return the logits for the images ``x`` [B, C, H, W]."""
         x = F.relu(self.norm(self.stages(self.stem(x))))
         return self.head(x.mean((2, 3)))
 
@@ -235,7 +235,7 @@ class Vgg(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x, shape [B, C, H, W]."""
+        """Return the logits for the images ``x`` [B, C, H, W]."""
         for number, stage in enumerate(self.stages):
             x = stage(x)
             if number < self.pools:
@@ -286,8 +286,8 @@ class Mobilenet(nn.Module):
     """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, but without dropout before the head.
 
     The normalization is BatchNorm or GroupNorm. Both give the same number of parameters. For example, the settings
-    ``width: 1`` and ``last: 1280`` give 3,504,872 parameters for 1,000 classes. The strides are the same as in the
-    paper for every image size.
+    ``width: 1`` and ``last: 1280`` give 3,504,872 parameters for 1,000 classes. For every image size, the
+    strides are those of the paper.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: Shape, classes: int) -> None:
@@ -311,7 +311,7 @@ class Mobilenet(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x, shape [B, C, H, W]."""
+        """Return the logits for the images ``x`` [B, C, H, W]."""
         x = self.stages(F.relu6(self.norm(self.stem(x))))
         x = F.relu6(self.last_norm(self.widen(x)))
         return self.head(x.mean((2, 3)))

@@ -19,7 +19,7 @@ TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatc
 
 
 def initialize_convolutions(model: nn.Module) -> None:
-    """Draw the weights of all convolutions from He et al.'s normal distribution, and set their biases to 0."""
+    """Initialize all convolutions with weights from He et al.'s normal distribution and with biases of 0."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

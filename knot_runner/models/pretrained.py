@@ -33,7 +33,7 @@ class Encoder:
     """A pretrained encoder.
 
     Attributes:
-        source: The folder, or the name of the repository on the Hugging Face hub.
+        source: The encoder's folder, or its repository on the Hugging Face hub.
         tensors: The tensors of the encoder by name.
         unused: The names of the unused tensors in the weight files. These tensors belong to a head.
     """
@@ -78,8 +78,8 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None) -> Encoder:
     """Return the pretrained encoder that ``spec.weights`` selects, from the hub or a local folder.
 
-    ``config``: the configuration of the model that the encoder must fit. ``data_root``: the base folder of a
-    relative path.
+    The encoder must fit ``config``, the configuration of the model. If ``spec.weights`` is a relative path, it is
+    a path in the folder ``data_root``.
 
     Raises:
         UserError: The encoder cannot be read, does not fit the model, or has a value that is not finite.

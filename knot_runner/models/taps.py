@@ -95,8 +95,8 @@ def default_taps(
     - "middle": the middle ``block`` tap of each network, as in FitNets. If the number of these taps is even, the last
       tap of the first half is used.
     - "last": the last ``block`` tap of each network.
-    - "maps": all ``block`` taps, paired from the last to the first. If one network has more of these taps, its first
-      taps are left out.
+    - "maps": all ``block`` taps. The last taps of the two networks form a pair, the second-to-last taps form a pair,
+      and so on. If one network has more ``block`` taps, its first taps are left out.
 
     If one of the networks has no ``block`` taps, the pairs are:
 
@@ -125,8 +125,10 @@ def default_taps(
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
     """Check that all ``names`` are taps of the network.
 
+    ``key``: the name of the setting to which the error message refers.
+
     Raises:
-        UserError: A name is not a tap. The error message contains the setting ``key``.
+        UserError: A name is not a tap.
     """
     with torch.device("meta"):
         model = build_network(network)
@@ -137,12 +139,13 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     """Return a function that runs a forward pass and returns the logits and the values of the taps ``names``.
 
     ``model`` must be built from ``network``. The returned values can be differentiated. If a module is called several
-    times in one forward pass, the tap holds the module's last output. If the following module works in place, such as
-    ``ReLU(inplace=True)``, the value of the tap changes too.
+    times in one forward pass, the tap holds the module's last output. If the next module changes this output in place,
+    as ``ReLU(inplace=True)`` does, the tap holds the changed value.
+
+    ``key``: the name of the setting to which error messages refer.
 
     Raises:
         UserError: A tap is unknown. The returned function also raises this error if the value of a tap is not a tensor.
-            The error message contains the setting ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}

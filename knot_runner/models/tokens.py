@@ -81,16 +81,16 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
     Args:
         source: One of the following:
 
-            - a source for ``transformers.AutoTokenizer``: a hub repository, or a folder with ``tokenizer_config.json``
-            - a file ``tokenizer.json``, or a folder with ``tokenizer.json`` or ``vocab.txt``
+            - a hub repository
+            - a folder with ``tokenizer_config.json``, ``tokenizer.json`` or ``vocab.txt``
+            - a file ``tokenizer.json``
             - a file with one word piece per line. These pieces become the vocabulary of BERT's uncased tokenizer. If
               the file is a ``vocab.txt`` in a folder with ``tokenizer.json`` or ``tokenizer_config.json``, this folder
               is read instead.
         revision: The commit of the hub repository; None for a local file or folder.
 
     Raises:
-        UserError: The tokenizer does not exist, cannot be read, or is not a BERT tokenizer. The message names the
-            source.
+        UserError: The tokenizer does not exist, cannot be read, or is not a BERT tokenizer.
     """
     path = Path(source)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):

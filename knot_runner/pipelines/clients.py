@@ -48,7 +48,7 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Return the network of each client architecture. A request refers to a network by its index in this list."""
+        """Return the network of each client architecture. Engine requests contain an index into this list."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property
@@ -85,7 +85,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class FederatedContext:
-    """The input of the rounds, the evaluation and the personalization of a federated run.
+    """Inputs of three parts of a federated run: the rounds, the evaluation and the personalization.
 
     ``clusters``: groups of clients that train separately; empty if all clients train together.
     """
@@ -275,7 +275,7 @@ def check_sizes(federation: Federation) -> list[str]:
     """Check how many training examples each client has; return notes for the user.
 
     Raises:
-        UserError: A client has no training examples, or less than one full batch if the settings require full batches.
+        UserError: A client has no training examples, or less than one batch while the settings require full batches.
     """
     training = federation.training
     clients = federation.clients

@@ -124,8 +124,8 @@ def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: Otd
     """Return the squared distances between all pairs of the N ``sets`` of examples, as an artifact of the store.
 
     The artifact's tensor ``matrix``, float64 [N, N], is symmetric with a zero diagonal. The artifact's
-    ``info["seconds"]`` is the total computing time. If the process is killed and the command is repeated, only the
-    missing pairs are computed.
+    ``info["seconds"]`` is the total computing time. If a process is killed, the next process computes only the
+    missing pairs.
 
     ``digest`` identifies the data. Runs with the same data, sampled examples, settings and seed use the same artifact.
 

@@ -39,9 +39,8 @@ OWN_MODELS_FILE = "own_models.safetensors"
 class KeptModels:
     """The models to write into the run's folder.
 
-    ``models`` maps the name of a model to its network and a list of prefixes. The tensor of parameter ``p`` has the
-    name prefix + ``p``. If tensors with several of these prefixes exist, the model uses the tensor whose prefix is last
-    in the list.
+    ``models`` maps the name of a model to its network and a list of prefixes. The tensor of parameter ``p`` is
+    named prefix + ``p``. If ``p`` has tensors with several prefixes, the last of these prefixes is used.
 
     ``tensors`` maps names to the models' tensors that are not in ``model.safetensors``.
     """
@@ -110,8 +109,8 @@ def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
     """Return the result's entry ``models`` with facts about each architecture; {} if there is only one architecture.
 
     The facts are the number of clients, the number of parameters, and two mean accuracies in the last evaluated round.
-    Each client's model is tested on the client's own test examples. ``accuracy`` is the mean over all these examples.
-    ``unweighted`` is the mean of the clients' accuracies. Without test examples, both means are None.
+    Each client's model is tested on the client's own test examples. ``accuracy`` weights all examples equally.
+    ``unweighted`` weights all clients equally. Without test examples, both means are None.
     """
     if len(federation.architectures) == 1:
         return {}

@@ -40,7 +40,7 @@ class TestPredictions:
         logits, labels: Logits [M, C] and labels [M] of M test examples. Examples of unseen clients are left out.
         clients: A list with the accuracy of each client's model on the client's test examples. The entry is None for a
             client without test examples.
-        unseen: The same list for unseen clients, which take part in no round.
+        unseen: A list like ``clients``, for the unseen clients, which take part in no round.
     """
 
     logits: Tensor
@@ -140,7 +140,10 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
 
 
 def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
-    """Return two means of the clients' accuracies: ``weighted`` by the test set ``sizes``, and ``unweighted``."""
+    """Return two means of the clients' accuracies: ``weighted`` and ``unweighted``.
+
+    The weighted mean uses ``sizes``, the clients' numbers of test examples, as weights.
+    """
     shown = []
     correct = 0.0
     examples = 0
@@ -199,9 +202,9 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
     """Return facts about the participants' training in a round.
 
     - ``participants``: the clients that trained
-    - ``before``, ``after``: accuracy on each client's test examples before and after training; None without test
-      examples
-    - ``train_loss``, ``train_temperature``: mean loss and mean temperature
+    - ``before``, ``after``: each participant's test accuracy before and after training; None without test examples
+    - ``train_loss``: training loss, averaged over the participants
+    - ``train_temperature``: temperature, averaged over ``requests``
     - ``steps``: total number of steps
 
     If a client trains several models, accuracy and loss are those of the first model.

@@ -60,7 +60,7 @@ def run_shared_rounds(
 
 
 def rounds_key(run: FederatedContext) -> str:
-    """Return the key of the rounds' artifact: a digest of all inputs of the training."""
+    """Return the key of the stored rounds: a digest of all training inputs."""
     settings = run.context.settings
     setup = run.setup
     federation = run.federation

@@ -59,9 +59,9 @@ def server_examples(
 ) -> tuple[ClientData, ServerExamples]:
     """Add the server's unlabeled examples to the training examples ``data``.
 
-    Transfer examples that were held out from ``data`` keep their row numbers, but lose their labels. If the transfer
-    set is another data set, its examples are appended to ``data``. If the weighting uses probability biases, random
-    examples are also appended. The server's model is evaluated on all examples of ``test``.
+    If the transfer set is another data set, its examples are appended to ``data``. Otherwise, the transfer set consists
+    of the rows ``held_out`` of ``data``. The labels of the transfer set are removed. If the weighting uses probability
+    biases, random examples are also appended. The server's model is evaluated on all examples of ``test``.
 
     Returns:
         All training examples, and the row numbers of the server's examples.

@@ -36,7 +36,7 @@ class Opened:
         pattern: For a folder, the pattern that the names of its files match.
         listing: For a folder, hex digest of the names and metadata of the files.
         inode, ctime_ns: Inode number and change time of a file. Both are 0 for a folder, for a missing file, and
-            for a file that changed less than :data:`TICK` ns before reading.
+            for a file that changed less than :data:`TICK` ns before it was read.
     """
 
     path: str

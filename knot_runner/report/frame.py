@@ -111,8 +111,8 @@ class RunSet:
     def differing(self) -> pd.DataFrame:
         """Return a frame of the settings in which the runs differ, with one column per setting.
 
-        Settings that cannot change any result are left out. If a setting has no effect in a run,
-        the frame contains the configured value.
+        Settings that cannot change any result are left out. The values are the configured values, even for runs in
+        which a setting has no effect.
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
@@ -193,9 +193,9 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
     """Return the runs of :func:`read_runs` that pass all ``filters``.
 
-    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. The attribute ``lines``
-    of the result names (1) plug-ins that a run uses but that are not loaded, and (2) values in ``filters`` that no run
-    has.
+    The filter ``plugins=[FILE]`` does not restrict the runs, but loads the plug-in FILE. In the returned
+    object, ``lines`` lists (1) plug-ins that are used by a run but not loaded, and (2) values in ``filters`` that no
+    run has.
 
     Raises:
         UserError: A filter is invalid, a plug-in cannot be loaded, or no run passes all filters.
@@ -217,7 +217,7 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
 def read_runs(out: Path, data: str | None = None) -> RunSet:
     """Return all runs in the folders ``<task>/<method>/<run id>/`` below ``out``.
 
-    Folders that cannot be read are left out. The result's attribute ``lines`` names these folders.
+    Folders that cannot be read are left out. In the returned object, ``lines`` lists these folders.
 
     Args:
         out: The folder that contains the run folders.

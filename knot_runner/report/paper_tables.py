@@ -32,8 +32,8 @@ class PaperCase:
 
     Attributes:
         settings: The settings that identify the runs of the case.
-        classes: The number of classes that the paper states.
-        images: The number of training images that the paper states.
+        classes: The number of classes, as stated in the paper.
+        images: The number of training images, as stated in the paper.
     """
 
     settings: Config
@@ -53,7 +53,7 @@ class PrintedTable:
         cases: The cases in the table.
         values: The numbers of each case.
         algorithms: A dict from method to the paper's name of the method.
-        uplift: For each data set, the mean gains in accuracy from clustering.
+        uplift: For each data set, the mean amounts by which clustering increases the accuracy.
         datasets: The data sets of each task.
         accuracy_rounds, loss_rounds: The rounds with a printed accuracy, and the rounds with a printed loss.
         shares: ``shares[task][teacher]`` lists the fraction of random texts that the teacher assigns to each label.

@@ -83,7 +83,7 @@ class Run(Job):
         status: The status of the result, such as "done", "diverged" or "missing".
         problem: A text that states why the run does not count as finished; "" for a finished run.
         result: The result of a run that is done or diverged; otherwise None.
-        command: The command that runs the job, for messages.
+        command: The command that runs the job, as shown in messages.
     """
 
     status: Status = "missing"
@@ -139,7 +139,7 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
     Args:
         jobs: The jobs whose results are read.
         command: The command that runs the jobs, for messages.
-        files: Names of further files to check in each run folder, see :func:`with_files`.
+        files: Names of the files to check in each run folder in addition to ``result.json``, see :func:`with_files`.
     """
     runs = []
     for job in jobs:
@@ -153,7 +153,7 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
     """Return the runs that :func:`load_runs` returns, and check that at least one run is finished.
 
-    ``names`` are the names of further files to check in each run folder.
+    ``names`` are the names of the files to check in each run folder in addition to ``result.json``.
 
     Raises:
         UserError: No run is finished.
@@ -165,7 +165,7 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 
 
 def with_files(run: Run, names: Sequence[str]) -> Run:
-    """Check the files ``names`` in the folder of a run, and return the run.
+    """Check the files with the given ``names`` in the folder of a run, and return the run.
 
     If a file that a finished run saved is now missing or damaged, the returned run has the status "damaged". A file
     that the run never saved is not checked.

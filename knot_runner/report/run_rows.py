@@ -70,7 +70,7 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
         table: The paper's table, or None. If ``options`` has no ``cases``, the cases of this table are returned.
 
     Raises:
-        UserError: A case is not a mapping of settings.
+        UserError: The key ``cases`` does not map the name of each case to settings.
     """
     cases = options.get("cases")
     if cases is None:
@@ -98,8 +98,8 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 def variant(key: str, result: RunResult) -> str:
     """Return the variant of a measure in ``result``, as text. Only values of the same variant can be compared.
 
-    - For metrics of predictions and for the cost of reaching a target accuracy, the variant is the kind of evaluated
-      models, such as "cluster models" (see :data:`MODELS`).
+    - For metrics of predictions and for the cost of reaching a target accuracy, the variant states which models
+      were evaluated, such as "cluster models" (see :data:`MODELS`).
     - For epsilon, the variant consists of the neighboring relation and delta.
     - For other measures, the variant is "".
 
@@ -132,7 +132,10 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 
 def measured_line(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a footnote on the kinds of models that the finished ``runs`` evaluate, if at least one kind is known."""
+    """Yield a footnote that states which models were evaluated in the finished ``runs``.
+
+    If no result states this, yield nothing.
+    """
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     if words:
         yield f"Measured: {'; '.join(words)}."

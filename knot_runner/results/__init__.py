@@ -269,7 +269,7 @@ def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, 
         rows: The log rows of all rounds, in order.
         reached: The number of rounds until the target accuracy was reached; None if the target was not reached.
         sent: Text that describes which messages are counted.
-        **facts: Further fields.
+        **facts: Fields that are added to the dict unchanged.
     """
     total = bytes_of(rows)
     return {

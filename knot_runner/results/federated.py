@@ -65,8 +65,8 @@ class TransferFacts:
         own: Mean weight of a client's own update.
         others: Mean weight of another client's update.
         negative: Fraction of negative weights among the weights of other clients' updates.
-        within: Mean weight of another client's update if both clients are in the same group.
-        across: Mean weight of another client's update if the two clients are in different groups.
+        within: Mean entry (k, i) over pairs of different clients k and i in the same group.
+        across: Mean entry (k, i) over pairs of clients k and i in different groups.
         auc: Area under the ROC curve when the weights are used to predict whether two clients are in the same group.
         step: Number of gradient-descent steps that led to the deployed matrix.
         scale: Largest eigenvalue of the Gram matrix of the clients' updates.
@@ -89,7 +89,7 @@ class PersonalPoint(PersonalMeasures):
     """Metrics of all clients' models at one point of personalization.
 
     Attributes:
-        step: The number of checkpoints or averaging rounds so far.
+        step: The number of completed checkpoints, averaging rounds or gradient steps, depending on the method.
         epochs: The number of epochs after the last round.
         sgd_steps: The number of optimizer steps after the last round, averaged over clients.
         alpha: The evaluated model is ``alpha`` times the trained model plus 1 - ``alpha`` times the model after the
@@ -177,7 +177,8 @@ class ClusterFacts:
         sizes: The number of clients in each cluster.
         labels: The index of each client's cluster.
         eigenvalues: The eigenvalues of the graph Laplacian.
-        ari: The adjusted Rand index between the clusters and the partition's groups; None without groups.
+        ari: The adjusted Rand index between the clusters and the groups of clients in the partition of the data. None
+            if there are no groups.
     """
 
     graph: str
@@ -257,8 +258,8 @@ class PrivacyFacts:
         median_norm: The median norm of the updates before clipping.
         clip_logits: The clipping bound B for logits, if clients send logits. The norm of n rows of logits is at most
             ``B * sqrt(n)``.
-        messages: The number of noisy means that the server reads per round: 2 if the server also reads a mean of
-            logits, otherwise 1.
+        messages: The number of noisy means that the server reads per round: 2 if the server reads a mean of updates
+            and a mean of logits, otherwise 1.
     """
 
     epsilon: Amount | None
@@ -289,7 +290,7 @@ class FederatedResult(RunResult):
         rounds_to_target: The number of rounds until the accuracy reached ``target``.
         time_to_target: The virtual seconds until the accuracy reached ``target``, in a run with a simulated fleet.
         valid: Metrics on the examples that clients hold out.
-        artifact: Key under which the rounds are stored for other runs; None if other runs cannot reuse the rounds.
+        artifact: Key under which other runs find the stored rounds; None if other runs cannot reuse the rounds.
         unseen: The number of clients that took part in no round. These clients are not counted in ``clients``.
     """
 

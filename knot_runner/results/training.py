@@ -108,7 +108,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class PhaseFacts:
-    """A training phase of the student other than the last phase. ``terms`` holds the phase's loss terms by name."""
+    """A training phase before the student's last phase. ``terms`` holds the phase's loss terms by name."""
 
     epochs: Number
     terms: dict[str, TermFacts]

@@ -129,8 +129,8 @@ def leased(settings: Settings) -> Iterator[str]:
     """Yield the device for a job. Inside the block, the job counts as running on this device.
 
     The device is the entry of ``hardware.devices`` with the fewest running jobs. In a tie, the first entry is chosen.
-    Only jobs that run on this machine and have the same ``paths.output_dir`` are counted. If ``hardware.devices`` is
-    empty, the device is ``hardware.device``.
+    Jobs on other machines or with another ``paths.output_dir`` are not counted. If ``hardware.devices`` is empty, the
+    device is ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:

@@ -27,7 +27,7 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep's plan. ``folder`` holds the configs of all jobs, and empty files (marks) as signals to all processes."""
+    """A sweep's plan. ``folder`` holds the jobs' configs, and marks: empty files that signal all processes."""
 
     folder: Path
 

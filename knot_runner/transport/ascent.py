@@ -75,7 +75,7 @@ UNSEEN = 1e-290
 
 @dataclass
 class AscentRows:
-    """State of all problems in the batch. A problem is called a row.
+    """State of an ascent on several transport problems, called rows.
 
     The last axis of every array has one entry per row.
     """

@@ -58,7 +58,7 @@ class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
     The solver ``newton`` uses ``epsilon`` and ``tolerance``. The solver ``geomloss`` uses ``epsilon`` and ``scaling``.
-    The solvers ``exact``, ``line`` and ``tree`` solve the problem with ``epsilon = 0`` and use none of these settings.
+    The solvers ``exact``, ``line`` and ``tree`` compute costs without regularization and use none of these settings.
     """
 
     #: a key of :data:`knot_runner.transport.SOLVERS`

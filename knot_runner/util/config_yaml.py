@@ -64,7 +64,7 @@ def headline(path: Path) -> str:
 def read_config(path: Path) -> Config:
     """Return the settings in the file ``path`` as plain values.
 
-    Do not modify the returned values. The values of a section are cached and shared by all files with an equal section.
+    Do not modify the returned values: they are cached, and all files with the same section share its values.
 
     Raises:
         ValueError: The file is missing or too long, or it has aliases, tags, repeated keys or too deep nesting.

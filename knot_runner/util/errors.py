@@ -155,7 +155,8 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     """Return the end of an error message for the unknown name ``word``.
 
     If a name in ``known`` is similar (:func:`closest`), the text is ``" (did you mean 'x'?)"``. Otherwise, the text
-    contains the known names, or the command ``listed_by`` that lists them.
+    names ``listed_by``, a command that lists the known names. Without such a command, the text lists the names
+    if there are at most ``MAX_NAMES``.
     """
     names = sorted(map(str, known))
     others = [name for name in OTHER_NAMES.get(str(word), "").split() if name in names]

@@ -129,7 +129,7 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 class SharedArrays:
     """Arrays in shared memory, for all processes that are started with this object as an argument.
 
-    Arrays are copied into shared memory, except arrays in a file that :func:`map_file` has mapped.
+    Arrays in a file that was mapped by :func:`map_file` are not copied. All other arrays are copied.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -192,8 +192,9 @@ class TaskPool:
 
         Args:
             requests: The requests. A request is generated only when a process can receive it.
-            ahead_of: If 0, a process receives its next request after it has finished the current one. If
-                ``len(requests)``, a process may receive its next request earlier. Use 0 if requests are large.
+            ahead_of: If this is 0, a process receives its next request only after it has finished the current one. If
+                this is the number of requests, a process may receive its next request earlier. Use 0 if requests are
+                large.
             watch: Function that is called with the content of each :class:`HandlerMessage`.
 
         Raises:

@@ -30,8 +30,8 @@ def check_command(options: argparse.Namespace) -> int:
     """Print the jobs of a command. For the unfinished jobs, also print a preview and the expected time.
 
     Returns:
-        The exit code. It is 2 if an error would stop the command, or if the held-out share of the training examples
-        differs between jobs of the same task. Otherwise, it is 0.
+        The exit code. It is 2 if an error would stop the command, or if jobs of the same task hold out different
+        fractions of the training examples. Otherwise, it is 0.
     """
     jobs, commands = compose_all([*options.flags, *options.words])
     unlike = []

@@ -154,7 +154,7 @@ def _check_shares(given: Config, method: str, family: Family, on_images: bool) -
 def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed group ``training`` for one kind of training.
 
-    The values come from the group's block ``for_KIND``. In this block, a block ``on_NAME`` overrides values if NAME is
+    The values come from the group's block ``for_KIND``. Its inner blocks ``on_NAME`` override these values if NAME is
     the kind of task, the task or the algorithm. Values outside of blocks override all values in blocks.
 
     Args:
@@ -162,7 +162,7 @@ def training_values(config: Config, kind: str) -> Config:
         kind: "rounds", "stages" or "central".
 
     Raises:
-        Misfit: The group has blocks, but no block for ``kind`` supports the task and the algorithm.
+        Misfit: The group has blocks, but none of them supports ``kind`` with this task and this algorithm.
     """
     training = config["training"]
     task = config["task"]

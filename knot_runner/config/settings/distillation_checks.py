@@ -71,7 +71,7 @@ def _check_synthesis(settings: Settings) -> None:
 
 
 def check_distill_method(settings: Settings) -> None:
-    """Check the settings of ``method=distill``, and build the entries of ``method.teachers`` in place.
+    """Check the settings of ``method=distill``, and convert the items of ``method.teachers`` to settings objects.
 
     Raises:
         UserError: A setting is invalid.

@@ -99,7 +99,7 @@ class Pairs(_Clients):
 
 @dataclass
 class Manual(_Clients):
-    """A few neighboring classes per client, with lognormal client sizes and class shares (Ditto).
+    """Each client has consecutive classes; client sizes and class shares are lognormal (Ditto).
 
     Several clients may have the same example.
     """
@@ -174,12 +174,12 @@ def transfer_group(config: Config) -> Config | None:
 
 
 def given_shares(partition: Config, keys: Iterable[str] = SHARE_KEYS) -> Config:
-    """Return the entries of a composed ``partition`` that have a key in ``keys`` and a value other than null."""
+    """Return the entries of ``partition`` whose key is in ``keys`` and whose value is not null."""
     return {key: partition[key] for key in keys if partition.get(key) is not None}
 
 
 def party_shares(config: Config) -> Config:
-    """Return the values for :class:`PartyShares` in the composed ``config`` of a distillation.
+    """Return the fields of :class:`PartyShares`, read from the composed ``config`` of a distillation.
 
     Defaults replace null. The values are not checked.
     """
@@ -190,9 +190,9 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the default share of images that a distillation holds out for validation; None if none are needed.
+    """Return the default share of validation images in a distillation: 0.1, or None if validation is not needed.
 
-    The default is 0.1. Validation is needed if a training stage selects its best epoch, or if ``method.bound`` is true.
+    Validation is needed if a training stage selects its best epoch, or if ``method.bound`` is true.
     """
     method = config["method"]
     training = config["training"]
@@ -212,12 +212,14 @@ def stages_valid(config: Config) -> float | None:
 
 
 def held_out_shares(config: Config) -> Config:
-    """Return the values for :class:`HeldOut` in the composed ``config`` of a federated run; {} if there are no values.
+    """Return the fields of :class:`HeldOut`, read from the composed ``config`` of a federated run.
 
-    The values are not checked. With a separate transfer set, ``transfer`` is left out. Defaults replace null:
+    The values are not checked. Two defaults replace null:
 
     - ``transfer`` is 0.2 if the server distills.
     - ``valid`` is 0.2 if the method or the personalization needs held-out examples.
+
+    Fields that are still null are left out. With a separate transfer set, ``transfer`` is left out.
     """
     partition = config.get("partition") or {}
     method = config.get("method") or {}
@@ -244,9 +246,9 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Compare the withheld shares of training examples between runs. Return a text that lists unequal shares.
+    """Return a text that lists which of :data:`TRAINING_SHARES` differ between runs; "" if none differ.
 
-    The text ends with the overrides that make the shares equal. The text is "" if all shares are equal.
+    The text ends with the overrides that make these shares equal.
 
     Args:
         configs: Configs of the runs.

@@ -75,7 +75,7 @@ def counted_settings(record: Config) -> Config:
 
 
 def kind_of(task: Config) -> str:
-    """Return the key in :data:`TASK_KINDS` for the composed ``task``. All text tasks have the key "texts"."""
+    """Return the key of :data:`TASK_KINDS` for the settings ``task``. For every text task, the key is "texts"."""
     kind = str(task.get("kind"))
     if kind not in TASK_KINDS:
         return "texts"

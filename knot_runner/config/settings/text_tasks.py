@@ -37,8 +37,8 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the names of the data sets and files that may be missing.
 
     Args:
-        missing: The setting ``task.missing``. A list holds the names. "skip" means all of ``optional``, and "error"
-            means no names.
+        missing: The setting ``task.missing``: a list of the names, "skip" for all names in ``optional``, or "error"
+            for no names.
         optional: The setting ``task.optional``.
     """
     if isinstance(missing, list):
@@ -141,8 +141,8 @@ class TextColumns:
 class LocalSource:
     """A data set on disk.
 
-    Splits in ``files``: train+valid+test, pool (divided by ``task.split``), or train+heldout (heldout is halved into
-    valid and test).
+    Splits in ``files``: train+valid+test, or pool (divided by ``task.split``), or train+heldout (heldout's halves
+    become valid and test).
     """
 
     #: csv, jsonl, dailydialog, or the reader of a plug-in

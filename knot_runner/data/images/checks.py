@@ -162,8 +162,8 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
         most: Largest allowed size of a wanted member in bytes.
 
     Raises:
-        UserError: The archive is truncated, the archive or a wanted member is too large, a wanted member is repeated,
-            or :func:`check_member` refuses a member. The message names the archive.
+        UserError: The archive is truncated or too large, a wanted member is too large or repeated, or
+            :func:`check_member` refuses a member. The message names the archive.
     """
     contents = {}
     try:

@@ -202,7 +202,7 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 
 
 def fit_images(images: Images, reference: np.ndarray) -> Images:
-    """Convert ``images`` to the size, number of channels and data type of the pixels in ``reference``.
+    """Convert ``images`` to the size, number of channels and data type of the images ``reference``.
 
     ``reference`` has shape [N, C, H, W]. If the numbers of channels differ, gray images become color images, or color
     images become gray images. Scaling is bilinear, and uint8 values are rounded.

@@ -29,9 +29,9 @@ Writer = tuple[np.ndarray, list[int]]
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images, with the writer and the file of each image.
 
-    The settings name JSON files, or folders of JSON files. Each writer must be in exactly one train file. This
-    train file counts as the file of all images of the writer, including test images. Pixels are uint8 if all values
-    are multiples of 1/255, otherwise float32.
+    The settings name JSON files, or folders of JSON files. Each writer must be in exactly one train file. The
+    file of a test image is the train file of its writer. Pixels are uint8 if all values are multiples of 1/255,
+    otherwise float32.
 
     Raises:
         UserError: A file is invalid. The message names the file and the writer.

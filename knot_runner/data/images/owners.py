@@ -25,8 +25,8 @@ def or_none(owners: np.ndarray) -> np.ndarray | None:
 def apportion(exact: np.ndarray) -> np.ndarray:
     """Round a non-negative array of shape [clients, classes] to integers, without changing the sum of each class.
 
-    The sum of each class must be an integer. Each class is rounded by the method of largest remainders. A client's
-    remainder includes the client's rounding losses in earlier classes.
+    The sum of each class must be an integer. Classes are rounded in order, by the method of largest remainders. What
+    a client lost by rounding in earlier classes is added to its remainder.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -153,7 +153,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     Args:
         settings: Settings of the partition.
         whole: The partition.
-        many: Plural noun for clients in messages.
+        many: The noun for the clients in messages, such as ``writers``.
         rng: The random generator.
 
     Raises:

@@ -25,8 +25,8 @@ def make_engine(
 ) -> Engine:  # fmt: skip
     """Return an engine that trains models of ``networks`` on ``data`` and evaluates these models on ``test``.
 
-    With ``hardware.engine=auto``, the device determines the engine. If this engine is ``stacked`` and a network is a
-    text model or a custom model, the engine ``loop`` is used instead.
+    With ``hardware.engine=auto``, the device determines the engine, with one exception: The engine ``loop`` replaces
+    the engine ``stacked`` if a network is a text model or a custom model.
 
     Raises:
         UserError: The engine does not support the device, the precision or a network.

@@ -45,7 +45,7 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training. The trained weights are not included: they are in the client's model.
+    """The result of local training, without the trained weights, which are in ``LocalWork.model``.
 
     Attributes:
         loss: Mean loss over all steps.
@@ -60,7 +60,7 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A function and its inputs. The function replaces the steps of a client's local training.
+    """A function and its inputs. The function replaces the training steps of a :class:`LocalTraining` request.
 
     Attributes:
         run: The function ``run(settings, work)``, where ``work`` is a :class:`~knot_runner.engine.training.LocalWork`.
@@ -94,10 +94,10 @@ class LocalTraining:
             vector.
         objective: The training objective.
         inputs: The objective's input tensors by name, each of shape [n, ...] with one row per training example.
-        models: Further models by name, such as the client's previous model. The objective reads the models' features.
+        models: The models whose features the objective reads, by name, such as the client's previous model.
         network: Index of the client's network among the networks of the engine.
-        held: Number of held-out examples, which are the last entries of ``rows``. Held-out examples are used for early
-            stopping, not for training. Training stops after ``recipe.patience`` steps without a lower mean loss on
+        held: Number of held-out examples. They are the last entries of ``rows``, and are used for early stopping, not
+            for training. Training stops after ``recipe.patience`` steps without a lower mean loss on
             these examples. The result has the weights with the lowest mean loss.
         program: A local program that replaces the training steps; None for ordinary training.
     """
@@ -120,7 +120,7 @@ class LocalTraining:
     program: LocalProgram | None = None
 
     def model_of(self, name: str) -> ClientModel:
-        """Return the model called ``name``: one of ``models``, or the initial model for the name "start".
+        """Return the model ``name`` of ``models``. If ``name`` is "start", return the initial model.
 
         Raises:
             UserError: The request has no model of this name.
@@ -187,7 +187,7 @@ class Inference:
         many: Whether other requests evaluate other models on the same examples. If true, the engine may reuse work for
             all these models. Results may then differ by rounding from results with ``many=False``.
         body: Identifier of the model's body (all layers except the head); "" if unknown. Models with the same
-            identifier must have equal bodies. The engine may reuse work for these models. Results do not change.
+            identifier must have equal bodies. The engine may reuse work for these models without changing results.
         output: The requested values. Features are the inputs of the network's last layer.
     """
 

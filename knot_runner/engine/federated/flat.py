@@ -44,7 +44,7 @@ class Field:
 class FlatLayout:
     """The positions of a model's parameters in one flat vector, and of its buffers in another flat vector.
 
-    Both vectors have the order of the model's definition.
+    In both vectors, the tensors have the same order as in the model's definition.
     """
 
     parameters: tuple[Field, ...]

@@ -51,8 +51,8 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
 def joint_row(rows: list[State]) -> State:
     """Combine the clusters' log entries into one log row.
 
-    Entries in :data:`SUMMED` are summed. The dict :data:`MEANS` maps each averaged entry to the entry with its weights.
-    A mean is None if all weights are 0. ``clock`` is the latest time of all clusters. Other entries are left out.
+    Entries in :data:`SUMMED` are summed. Entries in :data:`MEANS` are averaged with weights. A mean is None if all
+    weights are 0. ``clock`` is the latest time of all clusters. Other entries are left out.
     """
     joint: State = {}
     for name in SUMMED:

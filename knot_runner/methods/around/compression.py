@@ -18,8 +18,8 @@ INDEX = 4
 def compressed(method: Method, share: float) -> Method:
     """Return ``method`` with compressed client updates.
 
-    Of its update, a client sends only the entries with the largest absolute values. ``share`` is the fraction of
-    entries that the client sends. The server treats the other entries as 0.
+    A client sends only a fraction ``share`` of the entries of its update: the entries with the largest absolute values.
+    The server treats the other entries as 0.
     """
 
     def send(sent: Sent, phase: int) -> Sent:

@@ -76,12 +76,11 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 def ask(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return the inference requests for one client's logits.
+    """Return the inference requests for the logits of the client's trained ``model``.
 
-    The first request is for the transfer set. If the weighting reads probability biases, a second request is for random
-    examples. The list is empty in rounds without distillation, and in rounds after ``training.rounds``.
-
-    ``model`` is the client's trained model.
+    The first request is for the logits on the transfer set. If ``server_distillation.weighting`` needs probability
+    biases, the second request is for the logits on random examples. The list is empty in rounds without distillation,
+    and in rounds after ``training.rounds``.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:

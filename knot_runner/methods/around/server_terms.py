@@ -95,9 +95,9 @@ def term_program(
     Args:
         spec: The settings of server distillation.
         network: The student's network.
-        points: The coordinates of the classes.
+        points: The coordinates [C][d] of the classes, for transport costs.
         sent: The models of the K clients.
-        weights: The weight of each client in the mean of the clients' hidden features, shape [n, K] for n examples.
+        weights: Shape [n, K]: for each of the n examples, the clients' weights in the mean of their hidden features.
             Used only if a term reads hidden layers.
     """
     tensors: Tensors = {}

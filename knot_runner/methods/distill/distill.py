@@ -199,8 +199,8 @@ def train_students(
 ) -> TrainStudents:  # fmt: skip
     """Return the request that trains the student ``party``.
 
-    With the schedule ``mutual``, the request trains all students. If ``generated`` is not None, these synthetic
-    examples replace the real training and validation examples.
+    With the schedule ``mutual``, the request trains all students. ``generated``: synthetic examples that replace the
+    real training and validation examples; None to use the real examples.
     """
     student = federation.server
     schedule = config.schedule

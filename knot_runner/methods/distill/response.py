@@ -61,9 +61,9 @@ def decoupled(
 ) -> Tensor:
     """Return the DKD loss (Zhao et al. 2022) of each example, averaged over teachers, shape [B].
 
-    The loss is tau^2 (alpha TCKD + beta NCKD), where tau is the temperature. TCKD is KL(teacher || student) for two
-    events: the label, and any other class. NCKD is KL(teacher || student) over all classes except the label. In the
-    first ``warmup`` epochs, the loss is multiplied by a factor that grows linearly to 1. For an example without a
+    The loss is tau^2 (alpha TCKD + beta NCKD), where tau is the temperature. TCKD is KL(teacher || student) over
+    two outcomes: the label, and any other class. NCKD is KL(teacher || student) over all classes except the label. In
+    the first ``warmup`` epochs, the loss is multiplied by a factor that grows linearly to 1. For an example without a
     label, the loss is 0.
     """
     labels = batch.labels.clamp_min(0)

@@ -79,8 +79,8 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
         work: ``work.tensors`` holds ``alpha``, and the ``weights`` [P] and ``buffers`` [Q] of the client's own model.
 
     Returns:
-        The mean loss of the global model, and a dict of tensors. The dict holds the new values of ``work.tensors``. Its
-        entry ``loss`` is the mean loss of the mixed model.
+        The mean loss of the global model, and a dict of tensors. In the dict, ``loss`` is the mean loss of the mixed
+        model. The other entries are the new values of ``work.tensors``.
     """
     alpha = float(work.tensors["alpha"])
     device = next(work.model.parameters()).device

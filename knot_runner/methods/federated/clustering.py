@@ -25,7 +25,7 @@ class Clusters:
 
     Attributes:
         labels: The cluster index of each client. Clusters are sorted by their lowest client number.
-        eigenvalues: Eigenvalues of the graph's normalized Laplacian, ascending; empty if no graph was built.
+        eigenvalues: The :func:`eigenvalues` of the graph of clients; empty if no graph was built.
     """
 
     labels: list[int]
@@ -44,7 +44,7 @@ class Clusters:
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
     """Group clients into clusters by the squared distances between their data.
 
-    The method is scikit-learn's k-means on the first eigenvectors of the graph Laplacian.
+    :func:`affinity` builds a graph of the clients. scikit-learn's spectral clustering groups the nodes by k-means.
 
     Args:
         matrix: Squared distances [N, N], symmetric and non-negative.

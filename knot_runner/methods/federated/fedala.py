@@ -113,14 +113,14 @@ def _with_mix(
 def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     """Local program: learn the mixing weights W, and train from the mixed model.
 
-    The mixed model is v + (w - v) * W, where v is the client's own model and w is the global model. For each batch, let
-    g be the gradient of the loss at the mixed model. W changes by ``-config.rate * g * (w - v)``, and is then clipped
-    to [0, 1].
+    Let v be the client's own model, and w the global model. The mixed model is v + (w - v) * W. Before index ``start``,
+    W is 1. For each batch, let g be the gradient of the loss at the mixed model. From ``start`` on, W changes by
+    ``-config.rate * g * (w - v)``, and is then clipped to [0, 1].
 
     Args:
         settings: ``config``: the settings of the method. ``start``: the index of the first mixed parameter.
             ``max_epochs``: the maximum number of passes over the examples from which W is learned.
-        work: ``work.tensors`` holds v as ``weights`` [P], and the initial W of the p mixed parameters as ``mix`` [p].
+        work: In ``work.tensors``, ``weights`` [P] is v, and ``mix`` [p] is the initial W from ``start`` on.
 
     Returns:
         The mean training loss, and two tensors: ``mix`` [p] is the learned W, and ``passes`` is the number of passes.

@@ -60,7 +60,7 @@ def regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """Return, for each label, the other clients' mean logits, and a flag that tells whether they are known.
+    """Return, for each label, the other clients' mean logits, and a flag that tells whether these logits are known.
 
     The logits of a label are averaged over the other clients that have examples of this label. With privacy, the
     average covers all participants of the previous round, possibly including the client.
@@ -123,7 +123,7 @@ def answer(config: FedDistillSettings, federation: Federation, client: int, logi
 
     - ``labels`` [C, C]: row y holds the mean logits for the client's training examples with label y; zeros if there are
       none
-    - ``present`` [C]: 1 for labels of which the client has training examples, otherwise 0
+    - ``present`` [C]: entry y is 1 if the client has training examples with label y, otherwise 0
     """
     (outputs,) = logits
     labels = federation.train_labels[federation.clients[client].train]
@@ -138,9 +138,9 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Store each participant's message in the state. Return the new state, and an empty log row.
+    """Store the participants' messages in the state. Return the new state, and an empty log row.
 
-    With privacy, store ``label_logits/all`` and ``label_counts/all`` instead; see the module's docstring.
+    Without privacy, each message is stored. With privacy, F_y and N_y are stored; see the module's docstring.
     """
     after = dict(state)
     for sent in answers.each:

@@ -98,8 +98,9 @@ def fold(
 ) -> Folded:
     """Take FedAvg's server step, and train the generator with the last layer of the new global model.
 
-    With privacy, this function replaces :func:`fold_each`. Labels for the generator are drawn with the clients' mean
-    label frequencies. If, due to noise, no frequency is positive, labels are drawn uniformly.
+    With privacy, this function replaces :func:`fold_each`. The generator is trained on random labels. A label's
+    probability is proportional to its mean frequency in the participants' messages. Noise can leave no mean frequency
+    positive. Labels are then drawn uniformly.
     """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
@@ -126,10 +127,10 @@ def train_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Train the generator in ``state`` with the last layers ``heads``.
+    """Train the generator in ``state`` with the last layers ``heads``. ``after``: the state after FedAvg's server step.
 
     Returns:
-        The new state, and a log row with the mean loss. The new state is ``after`` with the trained generator.
+        A copy of ``after`` with the trained generator, and a log row with the generator's mean loss.
     """
     spec = config.generator
     model = _generator(config, federation, state)
@@ -153,7 +154,10 @@ def train_generator(
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the server's message to a client: the model and, after the first round, the generator and label counts."""
+    """Return the server's message to a client: the global model.
+
+    After the first round, the message also holds the generator and the previous round's label counts.
+    """
     parts = averaging.received(config, state, federation, client)
     if LABELS not in state:
         return parts

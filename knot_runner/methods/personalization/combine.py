@@ -42,8 +42,8 @@ class Updates:
     """Clients' updates dW_i = W_i - W_0. W_0 is the model from which client i started, and W_i is the trained model.
 
     Attributes:
-        starts: U distinct initial models, shape [U, P]. Several clients may have the same row.
-        begins: For each client, the row number of W_0 in ``starts``, shape [K].
+        starts: The U distinct initial models of the clients, shape [U, P].
+        begins: For each client, the row number of its initial model in ``starts``, shape [K].
         trained: The trained models W_i, shape [K, P].
     """
 

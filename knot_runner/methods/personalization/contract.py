@@ -24,7 +24,7 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalFederation(Federation):
-    """All clients after the last round, as the input of a personalization.
+    """The input of a personalization: all clients after the last federated round.
 
     Attributes:
         method: The settings of the federated method.
@@ -42,7 +42,7 @@ class PersonalFederation(Federation):
         federation: Federation, method: FederatedSettings, start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:  # fmt: skip
-        """Return ``federation`` with the additional attributes of a PersonalFederation."""
+        """Return a PersonalFederation with the attributes of ``federation`` and the other arguments."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
@@ -57,12 +57,11 @@ class Point:
     """An evaluation point of a personalization. Every client has one model at this point.
 
     Attributes:
-        step: The number of checkpoints that training has reached so far. In ``cossim``, the number of averaging rounds
-            so far.
+        step: The number of completed checkpoints (``cossim``: averaging rounds; ``transfer_matrix``: gradient steps).
         epochs: The number of epochs that the client has trained after the last round.
         alpha: The weight of the trained model in a mix with theta_0; 1 for the trained model alone.
-        phase: ``trained``: a model that the client has trained. ``combined``: a combination of several clients' models.
-            None: the personalization does not combine clients' models.
+        phase: ``trained`` if the client has just trained the model. ``combined`` if the model is a combination of
+            several clients' models. None if the personalization does not combine clients' models.
     """
 
     step: int
@@ -72,7 +71,7 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Return whether the model is a mix of models. A mix needs new running statistics."""
+        """Return whether each model at this point is a mix of several models. A mix needs new running statistics."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
@@ -95,8 +94,8 @@ class Personalization:
         rounds: ``(settings, federation) -> number``: the number of rounds of ``method``.
         points: ``(settings) -> points``: all evaluated points, in order.
         measured: ``(settings, federation, state, round) -> pairs``: the models to evaluate after ``round``. Each pair
-            holds the index of a point, and a dict from client numbers to models. Over all rounds, every client has one
-            model at every point.
+            holds the index of a point, and a dict from client numbers to models. The pairs of all rounds together hold
+            one model for every client and point.
         check: ``(settings, federation) -> notes``: notes for the user. The check runs before the first federated
             round, and raises ``UserError`` if the method cannot personalize these clients.
     """

@@ -50,8 +50,8 @@ def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
     Entries of S that are at most ``config.cutoff`` become 0. ``config.form`` then selects A:
 
     - ``weighted``: S, with each row divided by its sum
-    - ``indicator``: all entries above the cutoff become 1, and then each row is divided by its sum
-    - ``unnormalized``: S without division
+    - ``indicator``: 1 where S is above the cutoff and 0 elsewhere, with each row divided by its sum
+    - ``unnormalized``: S
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept

@@ -67,7 +67,7 @@ def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts
 
     Args:
         points: The measures at each evaluated point.
-        start: The measures of theta_0.
+        start: The measures of theta_0, the models before personalization.
         chance: The accuracy of guessing.
 
     Returns:

@@ -101,9 +101,10 @@ def matrix_measures(
     """Return the ID and OOD measures of the clients' models (docs/papers/soup.md).
 
     In each K x K matrix, row k belongs to the model of client k, and column j to the test examples of client j. OOD
-    measures are means over off-diagonal entries. In each row, ``ood_weighted`` weights the entries by ``examples``, and
-    the other OOD measures weight the entries equally. A client without test examples has no ID accuracy, and its column
-    is left out. OOD measures are absent if no off-diagonal entry has examples.
+    measures are averaged over the off-diagonal entries of each row, and then over the rows. Within a row,
+    ``ood_weighted`` weights the entries by ``examples``. All other OOD measures weight the entries equally. A client
+    without test examples has no ID accuracy, and its column is left out. OOD measures are absent if no off-diagonal
+    entry has examples.
 
     Args:
         examples: Number of test examples [K, K].

@@ -51,7 +51,7 @@ def probe_part(
     - Part 2, for the M misclassified images of Fig. 2:
       - ``boundary.before`` float32 [M]: distance to the decision boundary in normalized pixels; inf if it is larger
         than ``attack_limit``
-      - ``boundary.after`` float32 [K, M]: this distance after one training step
+      - ``boundary.after`` float32 [K, M]: for each temperature, this distance after one training step
       - ``boundary.right`` uint8 [K, M]: 1 if the image is classified correctly after the training step
       - ``boundary.tried`` int64 [1]: the number of examined images, including those classified correctly
     - Part 3, for the image of Fig. 3:
@@ -264,9 +264,9 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
     """Return each image's distance to the decision boundary, shape [n].
 
     The distance is the smallest FGSM step size epsilon that changes the predicted class. The predicted class is the
-    argmax of ``forward(images + epsilon * sign(gradient))``. ``gradient`` is the gradient of the cross-entropy at
-    epsilon = 0, for the class predicted at epsilon = 0. The distance is inf if no step size of at most
-    ``attack_limit`` changes the predicted class.
+    argmax of ``forward(images + epsilon * sign(gradient))``. ``gradient`` is the gradient of the cross-entropy with
+    respect to ``images``. The cross-entropy's target is the class predicted at epsilon = 0. The distance is inf if no
+    step size of at most ``attack_limit`` changes the predicted class.
 
     The search doubles epsilon until the predicted class changes, and then bisects the last interval. A change that is
     reversed between two tested values of epsilon is not detected. Pixels are not clipped.

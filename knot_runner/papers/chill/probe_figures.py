@@ -109,7 +109,7 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @figure_of(reads=(ARRAYS,))
 def boundary_figure(runs: list[Run]) -> Drawing:
-    """Box plots of how much one training step changes the distance to the decision boundary, by temperature (Fig. 2).
+    """Change in distance to the decision boundary after one training step, as box plots by temperature (Fig. 2).
 
     Runs that differ only in the seed are pooled in one panel. Quantiles are written to a CSV file.
 
@@ -162,7 +162,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
 
 @figure_of(reads=(ARRAYS,))
 def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
-    """Bars of the softmax probabilities softmax(z / T) of one image, by class and temperature (Fig. 3).
+    """Bar charts of one image's softmax probabilities by class and temperature (Fig. 3).
 
     If runs differ only in the seed, only the run with the lowest seed is shown. The probabilities are written to a CSV
     file.

@@ -33,7 +33,8 @@ def inspect_probing(context: RunContext) -> RunInputs:
 def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Run the temperature probe and write its arrays to ``probe.safetensors``.
 
-    The experiment tracker receives one row per temperature, with the mean of each array in :data:`LOGGED`.
+    The experiment tracker receives one row per temperature. The row holds the mean of each array in :data:`LOGGED`
+    at this temperature.
     """
     settings = context.settings
     task = inputs.task

@@ -46,8 +46,8 @@ def temperatures_table(request: TableRequest) -> Parts:
     Each learning rate control has a separate row. A control trains at T=1, with the learning rate divided by a
     temperature.
 
-    ``request.options`` has two entries. ``target`` is ``best_of_T4`` or an accuracy. ``cases`` maps the name of each
-    case to the settings of its runs.
+    ``request.options`` has two entries. ``target`` is the target accuracy or ``best_of_T4``. ``cases`` maps the name of
+    each case to the settings of its runs.
 
     Raises:
         UserError: An option is invalid.
@@ -124,7 +124,7 @@ def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> 
 def trace(request: TableRequest) -> Parts:
     """Return a table of accuracy and loss. Rows are temperatures. Columns are rounds of the published table.
 
-    The loss is the test loss of logits / T. Rounds are counted from 1.
+    The loss is the test loss with the logits divided by T. Rounds are counted from 1.
 
     Raises:
         UserError: The runs belong to several cases.
@@ -186,7 +186,7 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 
 
 def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], target: float | str) -> pd.DataFrame:
-    """Return the frame ``rows`` with further columns for the tables.
+    """Return the frame ``rows`` with added columns for the tables.
 
     Args:
         rows: Result of :func:`case_rows`.
@@ -260,8 +260,9 @@ OF_TARGET = {"rounds", "speedup"}
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return each run's target: the best accuracy of the T=4 run that has the same seed and other settings.
+    """Return each run's target: the best accuracy of the corresponding T=4 run.
 
+    The T=4 run has the same seed and the same settings, except for ``method.temperature`` and ``method.lr_control``.
     The result is a dict from run id to target. If a target is unknown, the value is a text with the reason.
     """
     frame = chilling_frame(case_rows(list(runs.runs.run), {}), curves, "best_of_T4")

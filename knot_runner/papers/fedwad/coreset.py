@@ -189,9 +189,11 @@ def record_coresets(
 ) -> None:  # fmt: skip
     """Write ``coreset.safetensors``, and add to ``record`` the facts that all coreset runs have.
 
-    The file holds the argument ``points`` as the tensor ``codes``. It also holds the tensors in ``more``. If the
-    examples are images, the file's tensor ``points`` holds the coreset as images. The argument ``rows`` contains the
-    log rows of the descent.
+    The argument ``rows`` contains the log rows of the descent. The file holds these tensors:
+
+    - ``codes``: the argument ``points``
+    - ``points``: the coreset as images, only if the examples are images
+    - the tensors in ``more``
     """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):

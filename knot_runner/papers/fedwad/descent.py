@@ -66,10 +66,10 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """Return FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and a gradient [K, d] for the points.
+    """Return FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and a gradient, shape [K, d].
 
-    The gradient is not the gradient of the returned distance. It is the gradient of the distance between the points and
-    FedWaD's last interpolating measure.
+    The gradient is that of another distance: the W2 distance between ``points`` and FedWaD's last interpolating
+    measure.
     """
     distance = distance_between(Measure(points), Measure(sample), options, draws)
     return distance.value, gradient(points, distance.xi)[1]

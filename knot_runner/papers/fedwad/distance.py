@@ -124,7 +124,7 @@ class Gaussians:
     """Samples of two Gaussians, and the 2-Wasserstein ``distance`` between the Gaussians.
 
     The sample ``first``, float64 [n, d], is from ``N(0, c I)``. The sample ``second``, float64 [m, d], is from
-    ``N(mean, c I)``. The distance equals the distance between the means, because both covariances are equal.
+    ``N(mean, c I)``. Because both covariances are c I, ``distance`` is the Euclidean distance between the means.
     """
 
     first: np.ndarray

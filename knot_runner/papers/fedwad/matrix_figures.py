@@ -70,8 +70,8 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     A map of data sets shows the mean over seeds. A map of clients shows the run with the lowest seed, and the clients
     are sorted by group. All distances are written to a CSV file.
 
-    For each map, the returned text gives the range and the median of the distances. If exact distances between the
-    same samples exist, the text also gives the result of :func:`agreement_of`.
+    For each map, the returned text gives the range and the median of the distances. If ``runs`` include the exact
+    distances between a map's samples, the text also gives the result of :func:`agreement_of`.
     """
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
@@ -152,12 +152,12 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) as functions of one setting (Fig. 13, 14).
 
-    The candidates for this setting are samples, iterations and support, in this order. The figure uses the first one in
-    which the runs differ. Colors stand for pairs of data sets, and markers for values of the other candidates. All
-    values are written to a CSV file. The returned text gives the results at the largest value of the setting.
+    The setting is the first of these three in which the runs differ: samples, iterations, support. Colors stand for
+    pairs of data sets, and markers for values of the settings later in this list. All values are written to a CSV
+    file. The returned text gives the results at the largest value of the setting.
 
     Raises:
-        UserError: The runs do not differ in any candidate.
+        UserError: The runs differ in none of the three settings.
     """
     varied = []
     for key in ALONG:

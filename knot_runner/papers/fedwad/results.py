@@ -34,8 +34,8 @@ class DistanceResult(RunResult):
         closed_form: The distance between the distributions from which the samples were drawn.
         values: FedWaD's distance after each iteration, shape [K].
         sums: The sum A of four distances after each iteration, shape [K] (Theorem 2).
-        server_only: The server's estimate after each iteration, shape [K] (Theorem 3). The estimate uses no distances
-            from the clients. Empty if t, the position on the geodesic, is random.
+        server_only: The server's estimate of the distance after each iteration, shape [K] (Theorem 3). The
+            estimate uses no distances from the clients. Empty if t, the position on the geodesic, is random.
         support: The number of points of the interpolating measure after each iteration, shape [K].
     """
 

@@ -121,7 +121,7 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
 
 
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
-    """Return a frame with the changes of each model's predictions if one word of a sentence changes.
+    """Return a frame that tells how much each model's predictions change if one word of a sentence changes.
 
     The frame has a row for each combination of ``model`` and ``probe``. A probe is a set of sentences that differ in
     one word. The students come first, ordered by method. The model before distillation is next, and the teachers are

@@ -154,7 +154,7 @@ class StudentPart:
     Attributes:
         q: Probabilities of K teachers for N texts and C labels, shape [N, K, C].
         weights: Teacher weights of shape [N, K], normalized to sum to 1 for each text.
-        largest_sum: The largest sum of the K weights of a text before normalization.
+        largest_sum: The sum of a text's K weights before normalization, maximized over the texts.
         losses: The student's exact transport loss for each text, shape [N]. A loss is between 0 and C_M, the largest
             distance between two labels.
         start_loss: Mean loss of the model from which the student's training started.

@@ -54,7 +54,7 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap (held-out loss minus training loss) against the number N of training texts.
 
-    The gap has 95% intervals over seeds. The other lines show the sum of the second and the third term of each
+    The gap has 95% intervals over seeds. The figure also shows the sum of the second and the third term of each
     bound. The returned text compares the log-log slope of the gap with -1/2, the slope of the bounds.
     """
     points = gap_points(runs)
@@ -81,7 +81,7 @@ def bound_figure(runs: list[Run]) -> Drawing:
 def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a frame with the measured gaps, and with the sum of the second and the third term of each bound.
 
-    A series is one kind of gap, or one bound. The frame has one row per series, seed and number of texts. Its columns
+    A series is a gap (:data:`GAPS`) or a bound. The frame has one row per series, seed and number of texts. Its columns
     are :data:`POINT`.
 
     Raises:
@@ -116,7 +116,7 @@ def slope_of(gap: pd.DataFrame) -> Estimate | None:
 
 
 def slope_line(name: str, gap: pd.DataFrame) -> str:
-    """Return a line that reports the fitted slope of the series ``name``."""
+    """Return a line of text that reports the fitted slope of the series ``name``."""
     slope = slope_of(gap)
     seeds = gap.seed.nunique()
     head = f"slope of log {name} on log N"

@@ -85,7 +85,7 @@ def lipschitz_constant(diameter: float) -> float:
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
     """Return the second term of a bound. The term grows with the complexity of the logit functions.
 
-    Unlike ``derived``, the form ``printed`` lacks the factor C_M of the paper's eq. 23. For ``sharp`` and
+    The form ``derived`` has the factor C_M of the paper's eq. 23. The form ``printed`` lacks it. For ``sharp`` and
     ``sharp_empirical``, the term is twice an upper bound on the complexity of the loss. By Maurer (2016), this upper
     bound is sqrt(2) times the loss's Lipschitz constant times the sum of the complexities of all logits.
 
@@ -186,9 +186,9 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
     """Return the best constant prediction, and a lower bound on the loss of every constant prediction.
 
-    A constant prediction is one distribution over C labels for all texts, shape [C]. Its loss is its mean
-    transport loss. The search uses cutting planes (Kelley 1960). The search ends after ``MOST_CUTS`` planes, or earlier
-    if the relative difference between the lowest loss and the lower bound is at most ``CONSTANT_TOLERANCE``.
+    A constant prediction is one distribution over C labels for all texts, shape [C]. Its loss is the transport loss,
+    averaged over the texts. The search uses cutting planes (Kelley 1960). It ends after ``MOST_CUTS`` planes, or
+    earlier if the lowest loss found and the lower bound differ by at most ``CONSTANT_TOLERANCE`` (relative).
     """
     from scipy.optimize import linprog
 

@@ -93,7 +93,7 @@ def fold(
 ) -> Folded:  # fmt: skip
     """Return the state and the log row after a round of fine-tuning.
 
-    A round that fine-tunes only the two selected clients also adds a checkpoint of each of these clients to the state.
+    A round that fine-tunes only the two clients from :func:`drawn` also adds their checkpoints to the state.
     """
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
@@ -103,7 +103,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of all rounds. The last ``config.checkpoints`` rounds fine-tune only the selected clients."""
+    """Return the number of rounds. Only two clients (:func:`drawn`) train in the last ``config.checkpoints`` rounds."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
@@ -112,7 +112,7 @@ def landscape_models(
 ) -> MeasuredModels:
     """Yield the models to evaluate after ``round``, as described in :class:`Personalization`.
 
-    Rounds that fine-tune only the two selected clients yield no models.
+    For rounds that fine-tune only the two clients from :func:`drawn`, there are no models.
     """
     if round < finetune.finetune_rounds(config, federation):
         yield from finetune.finetune_models(config, federation, state, round)
@@ -129,7 +129,7 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return arrays with the losses on the plane of each selected client, and facts with the barriers.
+    """Return arrays with the losses on the planes of the clients from :func:`drawn`, and facts with their barriers.
 
     Each barrier (:func:`barrier`) is measured on the segment between the client's models before and after fine-tuning.
     """

@@ -48,8 +48,9 @@ ID_OOD_NOTE = (
 def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
     """ID accuracy against OOD accuracy of personalized models: means over seeds, one line per method.
 
-    Each marker is an evaluated point: a step of fine-tuning, or a mixing weight. The returned text gives each method's
-    ID accuracy at the start, and both accuracies at the end. A CSV file lists the points of every seed.
+    Each marker is an evaluated point: a step of fine-tuning, or a mixing weight. The returned text gives the ID
+    accuracy of each method's first point, and the ID and OOD accuracy of its last point. A CSV file lists the points of
+    every seed.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     figure, (axes,) = panels(1, 8.2, 5.0)

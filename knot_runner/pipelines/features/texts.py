@@ -79,7 +79,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
-    """Return all labeled texts of a task, grouped by ``partition.by``. The pool's ``notes`` describe the features.
+    """Return a pool of a task's labeled texts. The pool's ``notes`` describe the features.
 
     Raises:
         UserError: The texts cannot be read.

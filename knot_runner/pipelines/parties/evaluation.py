@@ -47,8 +47,9 @@ def evaluate(
     Two other entries have the form model -> metric -> value:
 
     - ``teachers``: metrics of each teacher on its own test set
-    - ``baselines``: metrics of each teacher on the global model's test set. The model ``ensemble`` predicts the mean of
-      the teachers' probabilities. If ``method.view`` is set, clients' teachers see the original images, not the view.
+    - ``baselines``: metrics of each teacher on the global model's test set. If there are several teachers,
+      the model ``ensemble`` predicts the mean of their probabilities. If ``method.view`` is set, clients' models see
+      the original images, not the view.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)

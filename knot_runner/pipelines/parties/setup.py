@@ -34,8 +34,8 @@ from knot_runner.util.errors import UserError
 def read_parties(context: RunContext) -> PartyTask:
     """Return the examples of every party.
 
-    If the method has clients, each data set of a text task is a party, and ``partition`` divides images among parties.
-    If the method has no clients, the parties are a student and its teachers, with the same training examples.
+    If the method has clients, the parties are the data sets of a text task, or parts of an image task's images.
+    Otherwise, the parties are a student and its teachers, and all have the same training examples.
 
     Raises:
         UserError: The examples cannot be read, or the partition is not possible.
@@ -79,8 +79,8 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
     If a teacher is the model of a finished run, put the teacher's weights into ``store``.
 
     Raises:
-        UserError: The weights of a finished run do not fit the settings, or pretrained weights are set for a teacher
-            that has to be trained.
+        UserError: The weights of a finished run do not fit the settings, or the settings select pretrained weights for
+            another teacher.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
@@ -117,7 +117,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
     test examples of the student.
 
     Raises:
-        UserError: A teacher does not fit the student, or the finished run has changed.
+        UserError: A teacher does not fit the student, or the result or data of the teacher's run have changed.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):

@@ -23,12 +23,12 @@ from knot_runner.util.files import write_atomic
 
 @dataclass(frozen=True)
 class ClientMatrix:
-    """K x K matrices of results. Entry (k, j) is the result of client k's model on client j's test examples.
+    """K x K matrices for K clients. Entry (k, j) is a result of client k's model on client j's test examples.
 
     Attributes:
         examples: The number of test examples, int32 [K, K].
         correct: The number of correct predictions, int32 [K, K].
-        loss: The losses summed over the test examples, in nats, float64 [K, K].
+        loss: The sum of the losses over the test examples, in nats, float64 [K, K].
         global_correct: For each client, the number of its test examples that the global model predicts correctly, shape
             [K]. None if the method has no global model.
     """
@@ -74,7 +74,7 @@ def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int
 
 
 def deployed_matrix(run: FederatedContext, state: FederatedState) -> ClientMatrix:
-    """Evaluate the model that each client deploys in ``state`` on the test examples of every client."""
+    """Return the results of every client's deployed model on the test examples of every client."""
     everyone = run.federation.everyone
     tests = TestRows.of(run.federation.rows("test"))
     labels = run.setup.test.labels[tests.rows]

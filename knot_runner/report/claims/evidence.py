@@ -33,11 +33,11 @@ class Evidence:
         runs: The number of runs that the claim uses, finished or not.
         seeds: The largest n such that all runs of the seeds 0 to n - 1 are usable.
         look: The last interim analysis for which there are enough seeds. The estimate uses only the seeds of this
-            analysis, or all seeds if ``look`` is None.
-        notes: Notes for the user, for example on effects that are left out.
-        bounds: Counts of effects that are only bounds: lower bounds in ``bounds[1]``, upper bounds in ``bounds[-1]``.
-            An effect is a bound if a run did not reach its target accuracy.
-        one_sided: Whether, for at least one effect, a run diverged while another run is done. Always False for
+            analysis. If ``look`` is None, the estimate uses all seeds.
+        notes: Notes for the user.
+        bounds: ``bounds[1]`` counts the effects that are lower bounds. ``bounds[-1]`` counts the effects that are upper
+            bounds. An effect is a bound if one of its runs did not reach the target accuracy.
+        one_sided: Whether at least one effect has both a diverged and a done run. Always False for
             :data:`TARGET_MEASURES`.
         basis: The sources of variation that the interval covers.
         refused: Whether the claim is refused because its runs hold out different fractions of the training examples.

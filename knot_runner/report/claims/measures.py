@@ -32,10 +32,10 @@ class ClaimMeasure:
         scale: The factor that converts a stored value to ``unit``.
         key: The key of the measure in ``metrics`` of ``result.json``; "" if the measure is not a metric.
         items: Whether the measure can be computed on resampled test examples.
-        tested: Whether the measure is computed on test examples.
+        tested: Whether the measure depends on the test examples.
         top: The largest possible value of the measure in ``unit``; None if there is no limit.
         read: A function that returns the measure of a finished run. If the value is missing, the function returns the
-            reason as text. If runs of this kind do not have the measure, the function returns None.
+            reason as text. If the measure does not apply to the run, the function returns None.
     """
 
     unit: str
@@ -130,7 +130,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
         rounds: Learning curves and target accuracies. Only claims on the cost of reaching a target use them.
 
     Raises:
-        UserError: Runs of this kind do not have the measure.
+        UserError: The measure does not apply to ``run``.
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):

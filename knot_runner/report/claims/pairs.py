@@ -48,7 +48,7 @@ class Want:
         side: Whether the model after or before distillation is measured.
         measure: The name of the metric.
         on: The data set on which the measure is computed. ALL stands for all data sets.
-        over: How the accuracy is averaged over clients; None if the metric is not averaged over clients.
+        over: How the metric is averaged over clients; None if the metric is not averaged over clients.
     """
 
     run_id: str
@@ -67,8 +67,7 @@ class Effect:
         parts: The summands.
         value: The value of the effect, or None.
         why: The reason for a missing value.
-        wants: One request per part, to compute the measure of the part's run on resampled test examples. () if the
-            measure cannot be resampled.
+        wants: One request for each part. () if the measure cannot be computed on resampled test examples.
         bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
         lost: Whether a record of a run is missing or damaged, or the target accuracy is unknown.
     """
@@ -97,8 +96,8 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
 
     Raises:
-        UserError: Several runs with equal seeds match the settings in ``claim.of`` or ``claim.against``, or a value of
-            the setting that ``claim.trend`` names is not a positive number.
+        UserError: Several runs with the same seed match ``claim.of`` or ``claim.against``; or the setting
+            ``claim.trend`` has a value that is not a positive number.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -123,7 +122,8 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return a message about the first effect whose runs hold out different fractions of the training examples.
 
-    The message is "" if the runs of each effect hold out equal fractions. Fractions that the claim varies are ignored.
+    The fractions are the settings in :data:`TRAINING_SHARES`, except those that the claim varies. The message is "" if
+    there is no such effect.
     """
     for effect in effects:
         if line := unlike_shares([run.config for run in effect.runs], claim.touched):

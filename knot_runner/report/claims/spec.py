@@ -28,8 +28,9 @@ class Claim:
     """A claim in a paper, and the comparison of runs that decides the claim.
 
     The attributes ``of`` and ``against`` select two groups of runs. The effect is the measure of the first group minus
-    the measure of the second group. If :attr:`logs` is true, the effect is the second group's measure divided by the
-    first group's measure. Without ``against`` and ``trend``, the effect is the measure of the first group.
+    the measure of the second group. If effects are ratios (see :attr:`logs`), the effect is the second group's measure
+    divided by the first group's measure. Without ``against`` and ``trend``, the effect is the measure of the first
+    group.
 
     Attributes:
         text: The claim in words.
@@ -115,7 +116,7 @@ class Claim:
 
     @property
     def touched(self) -> frozenset[str]:
-        """Return the keys of the settings that the claim varies. They are set by ``of``, ``against`` and ``trend``."""
+        """Return the keys of the settings that the claim varies: the keys in ``of``, ``against`` and ``trend``."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset(filter(None, (*self.of, *other, self.trend)))
 

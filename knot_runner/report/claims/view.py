@@ -49,8 +49,8 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     """Return four texts on a verdict: the effect, its interval, the paper's effect, and the number of additional seeds.
 
     - The effect has the form ``+2.18 points``. A missing effect is "-".
-    - The interval has the form ``[+1.96, +2.40]``. For two seeds, a note replaces an interval that includes
-      a difference of 0 or a ratio of 1.
+    - The interval has the form ``[+1.96, +2.40]``. For two seeds, the text is ``n=2: too few seeds`` if
+      the interval includes a difference of 0 or a ratio of 1.
     - The approximate number of additional seeds has the form ``4`` or ``more than 100``.
 
     If the interval, the paper's effect or the number of seeds is missing, its text is "".
@@ -121,7 +121,7 @@ def _claims(numbers: Sequence[int]) -> str:
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     """Return verdicts as a table for the terminal, with footnotes.
 
-    Claims on runs that were not requested are left out.
+    A claim is left out if none of its runs was requested.
     """
     rows = []
     for i, verdict in asked(verdicts):
@@ -143,7 +143,7 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     """Return verdicts as GitHub Markdown: a table, and the footnotes as a list.
 
-    Claims on runs that were not requested are left out.
+    A claim is left out if none of its runs was requested.
     """
     rows = []
     for i, verdict in asked(verdicts):
@@ -157,7 +157,7 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return verdicts as CSV with one line per claim, including claims on runs that were not requested.
+    """Return verdicts as CSV with one line per claim. Claims whose runs were not requested are included.
 
     The columns are the number of the claim and the fields of :class:`Verdict`. Missing values are empty.
     """
@@ -166,7 +166,7 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return the number and the verdict of each claim whose runs were requested.
+    """Return the number and the verdict of each claim of which at least one run was requested.
 
     Claims are numbered from 1 in the order of ``verdicts``.
     """

@@ -55,10 +55,10 @@ def compare_runs(
         runs: The runs to compare, see :func:`selected_runs`.
         by: The settings that define the groups. The runs of a group have equal values of these settings. None selects
             the settings that distinguish the runs.
-        measures: The measures in the table. () selects common measures, see :func:`measures_of`.
-        best: The measure by which the best runs of each group are selected: ``KEY``, ``min:KEY`` or ``max:KEY``.
-            "" selects all runs.
-        over: The searched settings. For each group, ``best`` selects the best values of these settings.
+        measures: The measures in the table. () selects default measures, see :func:`measures_of`.
+        best: ``KEY``, ``min:KEY`` or ``max:KEY``, where KEY is a measure. Each row then shows only the runs with the
+            best values of the searched settings. "" selects all runs.
+        over: The searched settings, see :func:`searched`.
         sort: The column by which the rows are sorted, or "".
 
     Raises:

@@ -69,8 +69,8 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
         runs: The runs to compare.
         by: The settings that define the rows. None selects the settings that distinguish the runs, except the searched
             settings.
-        over: The searched settings. If they contain ``method.name``, other differing settings of ``method`` are
-            searched, too. If ``over`` is (), the settings that distinguish the runs of a row are searched.
+        over: The searched settings. If they contain ``method.name``, the settings of ``method`` in which the runs
+            differ are searched, too. If ``over`` is (), the settings that distinguish the runs of a row are searched.
 
     Raises:
         UserError: No row has several values of the searched settings, or the seed is searched.

@@ -30,8 +30,7 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     Args:
         runs: The compared runs.
         names: The names of the measures, see :func:`resolve_measure`. () selects the default measures that all finished
-            runs have. If all finished runs have no default measure in common, () selects only the first default
-            measure that any run has.
+            runs have. If there is no such measure, () selects only the first default measure that any run has.
 
     Raises:
         UserError: A name is unknown.

@@ -291,7 +291,7 @@ def key_names(text: str) -> tuple[str, ...]:
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
     """Return the runs that pass all ``filters``, and notes.
 
-    A note lists the values in a filter that occur in no run.
+    A note lists the values that a filter names but no run has.
 
     Raises:
         UserError: No run has the key of a filter, or no run passes all filters. The message names the key or

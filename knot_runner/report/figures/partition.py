@@ -62,8 +62,8 @@ def partition_lines(counts: np.ndarray) -> list[str]:
     """Return two lines of text that describe a partition.
 
     The first line states the number of clients, and the minimum, median and maximum count of examples per client. The
-    second line states two means over the clients that have examples: the fraction of a client's most frequent class,
-    and the number of classes per client.
+    second line covers only clients that have examples. It states the mean fraction of a client's most frequent class,
+    and the mean number of classes per client.
 
     Args:
         counts: Counts of training examples, shape [clients, classes].

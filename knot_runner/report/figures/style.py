@@ -165,8 +165,7 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
     """Write a drawing as image files (see :func:`write_figure`), and its numbers as a CSV file with the same name.
 
-    The argument ``notes`` contains further notes, printed after the notes of the drawing. Each file is written
-    atomically.
+    The lines ``notes`` are printed below the notes of the drawing. Each file is written atomically.
     """
     write_figure(drawing.figure, plain(drawing.title), list(map(plain, (*drawing.notes, *notes))), path)
     if drawing.numbers:
@@ -225,7 +224,7 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
 def label_colors(labels: ClassNames) -> list[Any]:
     """Return one color per class.
 
-    If the classes are numbers on a scale (as for sentiment), the colors are ordered by these numbers. Otherwise, the
+    If the classes are numbers on a scale (as for sentiment), :func:`scale_colors` gives the colors. Otherwise, the
     colors are clearly different from each other.
     """
     points = np.asarray(labels.coordinates, dtype=float)
@@ -251,7 +250,7 @@ def draw_band(
         axes: The axes to draw on.
         line: The rows that :func:`estimates` returns for the series.
         color: The color of line and band.
-        place: The column of ``line`` with the positions on the x axis.
+        place: The name of the column that contains the positions on the x axis.
         filled: Whether the band is drawn.
         **look: Options of matplotlib's ``plot``.
     """

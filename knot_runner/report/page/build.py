@@ -97,8 +97,8 @@ class Page:
         verdicts: The verdicts on all claims of the preset.
         unjudged: The reason why the claims could not be judged, or "".
         settings: A dict from the dotted key of a setting to the distinct values of the setting in all jobs.
-        versions: The distinct combinations of software versions and devices. The dict maps each key, such as ``code``,
-            to a list. The i-th entries of all lists form the i-th combination.
+        versions: A table of the distinct combinations of software versions and devices. The dict maps the name of
+            each column, such as ``code``, to a list. The i-th entries of all lists form the i-th combination.
         version_counts: The i-th entry is the number of runs with the i-th combination. The numbers are descending.
     """
 
@@ -232,7 +232,8 @@ def render_page(page: Page, folder: Path | None = None) -> str:
 
     Args:
         page: The content of the page.
-        folder: The folder of the page, for relative links to run folders. If None, the page has no such links.
+        folder: The folder of the page. Links to run folders are relative to this folder. If None, the page has no links
+            to run folders.
     """
     links = {}
     for run, _ in page.jobs:

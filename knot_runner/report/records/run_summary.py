@@ -25,7 +25,7 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 
 def summary_table(result: RunResult) -> Group:
-    """Return the summary of a run for the terminal. Its form depends on the kind of run."""
+    """Return the terminal summary of a run. The form of the summary depends on the kind of run."""
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
         return Group(text_line(f"{name}: diverged, so there are no results", "bold"), *dim_lines([], result))
@@ -245,7 +245,7 @@ def run_view(
 
     Args:
         name: The title of the table.
-        result: The result of the run. Its notes are printed below ``lines``.
+        result: The result of the run. The notes of the result are printed below ``lines``.
         heads: The headings of the columns. The first column contains the names of the rows.
         rows: The rows of the table.
         lines: The lines below the table.
@@ -275,8 +275,8 @@ def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
 def cost_lines(result: RunResult) -> Iterator[str]:
     """Yield lines on costs, such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``.
 
-    If the run reached the target accuracy, another line states the bytes needed. If the result has no costs,
-    there are no lines.
+    If the run reached the target accuracy, another line states the bytes transferred until then. If the
+    result has no costs, there are no lines.
     """
     costs = result.costs
     if costs is None:

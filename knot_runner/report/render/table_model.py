@@ -51,7 +51,7 @@ class ColumnGroup:
         signed: Whether positive numbers have a plus sign.
         paper_digits: The maximum number of decimals of the paper's numbers.
         heads: A separate heading for each column, instead of its name.
-        of_global: The names of the columns for data sets on which the global model is tested.
+        of_global: The names of the data sets, among ``columns``, on which the global model is tested.
         variant: The variant of the metric (:func:`run_rows.variant`), if each variant has its own group.
     """
 
@@ -71,8 +71,8 @@ class ColumnGroup:
     def heading(self, column: int) -> str:
         """Return the heading of a column. ``column`` is the index of the column.
 
-        The heading is from ``head`` or ``heads`` if either is set. Otherwise, the heading is the name of the column.
-        If ALL is the only column, the title of the metric replaces the name ALL.
+        If ``head`` or ``heads`` is set, it gives the heading. Otherwise, the heading of a single column ALL is the
+        title of the metric, and the heading of any other column is its name.
         """
         if self.head or self.heads:
             return self.head or self.heads[column]
@@ -89,7 +89,7 @@ class TableRow:
 
     Attributes:
         keys: The values of the settings that identify the row, as typed on a command line. Missing settings are None.
-            In a comparison, ``keys`` also contains counts of runs, after the values of the settings.
+            In a comparison, the last entries are counts, such as the number of finished runs.
         heads: The ``keys`` as printed.
         cells: The cells of the row, by group of columns.
     """
@@ -108,8 +108,8 @@ class TableLayout:
     """Layout of a table in a terminal.
 
     Attributes:
-        wide_heads: Whether each name of a row (``TableRow.heads``) has its own column if the terminal is wide enough.
-            Otherwise, the second and later names are printed below the first name.
+        wide_heads: Whether each entry of ``TableRow.heads`` has its own column if the terminal is wide enough.
+            Otherwise, the second and later entries are printed below the first entry.
         uniform: Whether all grids use the layout that the widest grid needs.
         splits: Whether a grid that is too wide is split into several grids.
     """

@@ -50,7 +50,7 @@ def dimmed(lines: Iterable[str]) -> list[Text]:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print ``text`` as a single line, which only the terminal itself wraps."""
+    """Print ``text`` as a single line, without inserting line breaks."""
     console.print(text_line(text, style), soft_wrap=True)
 
 
@@ -110,7 +110,7 @@ def _cell_text(cell: str | Text) -> Text:
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """A table that the package rich can print. The layout adapts to the width of the terminal.
+    """A table that the package ``rich`` can print. The layout adapts to the width of the terminal.
 
     In a narrow terminal, an interval is printed below its mean instead of next to it.
     """

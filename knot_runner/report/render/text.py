@@ -43,7 +43,7 @@ def escape_latex(text: str) -> str:
 
 
 def escape_csv(text: str) -> str:
-    """Return ``text`` in a form that no spreadsheet reads as a formula. Quotation marks are not added."""
+    """Return ``text`` in a form that no spreadsheet reads as a formula. Quotation marks are left to the CSV writer."""
     text = plain(text)
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 

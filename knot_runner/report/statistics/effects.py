@@ -69,8 +69,8 @@ class EffectEstimate:
     def half(self, alpha: float, seeds: int | None = None) -> float:
         """Return the half-width of the confidence interval of level 1 - ``alpha``.
 
-        If ``seeds`` is given, return the expected half-width for this number of seeds and the same spread. For an
-        estimate from one seed, the interval reflects only the variation over test examples.
+        If ``seeds`` is given, return the half-width to expect with this number of seeds if the spread does not change.
+        For an estimate from one seed, the interval reflects only the variation over test examples.
         """
         count = seeds or self.seeds
         z = -normal_quantile(alpha / 2)

@@ -116,7 +116,7 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
 def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield arrays of counts: how often each bootstrap resample contains each test example.
 
-    Each array has the shape [B, N] and the type float32, for B resamples and N test examples. ``items`` is N. All
+    Each array has the shape [B, N] and the type float32, for B resamples and N = ``items`` test examples. All
     arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` and ``seed``.
     """
     rng = np.random.default_rng(seed)

@@ -136,7 +136,7 @@ def cited(table: PrintedTable | None) -> Iterator[str]:
 
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a list of footnotes: one if our data for ``case`` are not comparable with the paper's data, else none.
+    """Return a list that contains a footnote only if our data for ``case`` are not comparable with the paper's data.
 
     The data are not comparable if the numbers of classes differ, or if a run has less than half of the paper's training
     images.

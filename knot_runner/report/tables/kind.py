@@ -65,13 +65,12 @@ class TableKind:
     """A kind of table.
 
     Attributes:
-        make: A function that returns the rows, the headings of the row names, the groups of columns, and the footnotes.
+        make: A function that returns the rows, the headings above the row names, the column groups, and the footnotes.
         metrics: A function that returns the names that ``report.metrics`` may contain; None accepts every name.
         usual: The default metrics.
         printed: Tables of this kind can be compared only with a paper's table whose kind is ``printed``. If "", no
             comparison is possible.
-        needs: The paper's table that the error message names if ``report.paper`` is missing; "" if ``report.paper`` is
-            optional.
+        needs: If not "", ``report.paper`` is required. If it is missing, the error message suggests ``needs``.
         options: Additional keys that ``report:`` may have for this kind of table.
         layout: The layout in a terminal.
     """

@@ -74,7 +74,7 @@ def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: Genera
 
 
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: Generator) -> float:
-    """Return a client's ``distance`` to a known measure, with added noise. A negative result becomes 0.
+    """Return a client's ``distance`` to a measure, with added noise. A negative result becomes 0.
 
     ``heaviest`` is the largest mass among the client's samples.
     """
@@ -87,10 +87,10 @@ def _noise(shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings,
 
 
 def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
-    """Return the total (epsilon, delta) of ``releases`` messages about one client's data, by basic composition.
+    """Return the total (epsilon, delta) of one client, by basic composition.
 
-    In a run of K iterations, each client sends K measures and one distance. If the run also records the distances in
-    every iteration, each client sends 2 K more distances. Tighter bounds exist. A delta of 1 or more gives no
-    guarantee.
+    ``releases`` is the number of noisy measures and distances that the client sends. In a run of K iterations, it sends
+    K measures and one distance. With ``trace`` (fedwad.py), it sends 2 K more distances. Tighter bounds exist. A
+    delta of 1 or more gives no guarantee.
     """
     return releases * privacy.epsilon, releases * privacy.delta

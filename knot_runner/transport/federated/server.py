@@ -49,8 +49,8 @@ def next_measure(
     """Return the server's next measure xi^k, and W_2 between the measures xi_mu and xi_nu of the two clients.
 
     xi^k is interpolated from the second client's measure towards the first client's measure, as in the public code.
-    xi^k lies on the geodesic between xi_mu and xi_nu. In approximate mode, this follows from Theorem 1. The returned
-    W_2 therefore equals W(xi_mu, xi^k) + W(xi^k, xi_nu).
+    xi^k lies on a geodesic between xi_mu and xi_nu (in approximate mode by Theorem 1). The returned W_2 therefore
+    equals W(xi_mu, xi^k) + W(xi^k, xi_nu).
     """
     # In approximate mode, Theorem 1 applies, because both measures have S points and the masses of xi^0.
     return interpolate(second.measure, first.measure, t, mode)

@@ -30,7 +30,7 @@ TIMES_KEY = 1
 def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
     """Draw the S points of the first interpolating measure from N(0, start_scale^2 I). Return them, shape [S, d + L].
 
-    All pairs of sets start from these points. A point has d features and a label vector of length L.
+    FedWaD starts from these points for every pair of clients. A point has d features and a label vector of length L.
     """
     # d + L: 3d of diagonals, 2d + d^2 of full covariances
     per_label = features**2 if options.part == "full" else features
@@ -79,9 +79,9 @@ def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) 
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return the squared distances [m, 2] from the mean of a pair's last measure to the means of the pair's two sets.
+    """For each of m pairs, return the squared distances from the mean of xi to the means of the two sets, shape [m, 2].
 
-    The last measure is the server's measure after K iterations. The distances are in float64.
+    xi is the server's measure after K iterations. The distances are in float64.
 
     Args:
         pairs: The indices of the two sets of each pair, shape [m, 2].
@@ -150,7 +150,7 @@ class LabelProducts:
     """Inner products of all label vectors (statistics.py), stored instead of the vectors.
 
     ``gram`` [R, R] has one row for each of the S first points, then one row for each class of every set, then a row of
-    zeros. The ``counts[c]`` classes of set c begin at row ``begins[c]``.
+    zeros. Set c has ``counts[c]`` classes, and their rows begin at row ``begins[c]``.
 
     Args:
         tables: The class table of each set.
@@ -187,12 +187,12 @@ SCORES_AT_ONCE = 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """One task of a worker: to compute m distances, each between the two sets of a pair. Tiles hold no samples.
+    """The input of one worker task, which computes the distances of m pairs of sets. Tiles hold no samples.
 
     Attributes:
         pairs: The indices of the two sets of each pair, shape [m, 2].
         times: The three values of t for each pair and iteration, shape [m, K, 3] (:func:`draw_times`).
-        start: The centered features [S, d] of the first points.
+        start: The centered features [S, d] of the points from :func:`first_points`.
         openings: A dict from the index of a set to the set's results of iteration 1.
         gram: Inner products of each pair's label vectors, shape [m, B, B] (:meth:`LabelProducts.of_pairs`).
         means: The result of :func:`mean_terms`, shape [m, 2]: squared distances between mean vectors.
@@ -209,9 +209,9 @@ class Tile:
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
     """Divide all pairs (i, j), i < j, of set indices into tiles, and return the tiles.
 
-    The sets are divided into blocks, if possible into at least five blocks. A tile holds all pairs between two blocks,
-    or all pairs within one block. The tiles do not depend on the number of workers, so that distances are bitwise
-    reproducible. ``sets``: number of sets; ``largest``: number of samples of the largest set.
+    The sets are divided into blocks. A tile holds all pairs between two blocks, or all pairs within one block. The
+    tiles do not depend on the number of workers, so that distances are bitwise reproducible. ``sets``: number of sets;
+    ``largest``: number of samples of the largest set.
     """
     # The last digits of a matrix product depend on the other rows in the stack, and thus on the tiles.
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))

@@ -190,10 +190,10 @@ def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) ->
     ``x`` [n, d] and ``y`` [m, d] are the points of the two sets. ``first`` and ``second`` are the class tables of the
     two sets. The cost of moving a point u of class a to a point v of class b is
 
-        ||u - v||^2 + ||m_a - m_b||^2 + spread(a, b)
+        ||u - v||^2 + ||m_a - m_b||^2 + ||B_a - B_b||_F^2
 
-    where m_a is the mean of class a, and spread(a, b) is the squared Frobenius distance between the matrices that
-    represent the covariances of a and b. The total mass is 1.
+    where m_a is the mean of class a, and the matrix B_a represents the covariance of class a (statistics.py). The total
+    mass of each set is 1.
 
     This cost equals eq. 13 of FedWaD if d(x, x') in eq. 13 is the squared distance. microsoft/otdd multiplies the point
     distance and the label distance by 1/2; this function does not.

@@ -37,10 +37,9 @@ ROUNDING_UNITS = 64
 def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarray:
     """Write the plan with the largest total score into ``plan`` [S, n]. Return the optimal potentials [S] of the rows.
 
-    The network simplex uses float64. All other calculations use the data type of ``scores``, float32 or float64.
-
     Args:
-        scores: The scores, shape [S, n]. Rows are sources of mass n / S, and columns are sinks of mass 1.
+        scores: The scores, shape [S, n], float32 or float64. Rows are sources of mass n / S, and columns are
+            sinks of mass 1.
         heights: Initial values of the potentials, shape [S]; None if unknown.
         plan: The array into which the plan is written.
     """

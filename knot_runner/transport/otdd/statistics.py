@@ -51,7 +51,7 @@ class ClassTable:
 
     Attributes:
         labels: The original labels [k], ascending.
-        vectors: The vector [m_y, vec(B_y)] of each class, float64, shape [k, L].
+        vectors: float64, shape [k, L]. Row y holds the mean of class y, then the entries that represent its covariance.
         mass: The fraction of the samples in each class, shape [k].
         of: The class of each sample [n], from 0 to k - 1.
     """
@@ -65,8 +65,8 @@ class ClassTable:
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Return the statistics of all classes in ``samples``, computed in float64.
 
-    The covariance of a class with n samples is normalized by n - 1. If n = 1, the covariance is 0. For d features,
-    vec(B_y) has length d if ``part`` selects a diagonal, otherwise d^2.
+    The covariance of a class with n samples is normalized by n - 1. If n = 1, the covariance is 0. For d features, a
+    covariance has d entries in ``vectors`` if ``part`` selects a diagonal, otherwise d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]

@@ -32,15 +32,15 @@ SPARSE_FROM = 32
 class TileProblem:
     """Data for all FedWaD iterations on one tile with m pairs of data sets.
 
-    The interpolating measures are not stored here. A measure has shape [S, d + B]: each of its S points has d features
-    and B coefficients.
+    An interpolating measure is a separate array [S, d + B]. Each of its S points has d features and one coefficient for
+    each of the pair's B label vectors.
 
     Attributes:
         tile: The pairs and their data.
         rows: The samples of each data set (:func:`augmented_rows`).
         features: The number d of features.
         gram: Inner products [m, B, B] of the label vectors of each pair.
-        heights: Dual potentials of the latest plan of each set in each pair, shape [m, 2, S] (small_support.py).
+        heights: Dual potentials of each pair's two latest plans, one plan per set, shape [m, 2, S] (small_support.py).
     """
 
     tile: Tile
@@ -50,7 +50,7 @@ class TileProblem:
     heights: ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Return the columns of a measure [S, d + B] that hold the coefficients of the classes of ``client``.
+        """Return the columns of a measure [S, d + B] that hold the coefficients of ``client``'s class vectors.
 
         ``side``: 0 if the client is the first set of the pair, 1 if it is the second set.
         """
@@ -66,8 +66,8 @@ class TileProblem:
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
     """Return the squared distances [m] of the m pairs in ``tile``, in float64.
 
-    The distance of a pair is the sum of two distances: from the pair's first set to the server's measure after
-    the last iteration, and from the second set to the same measure.
+    The squared distance between sets a and b is ``(W(a, M) + W(b, M))^2``. W is the Wasserstein-2 distance, and M is
+    the server's measure after the last iteration.
     """
     heights = np.array([tile.openings[client].heights for client in tile.pairs.flat]).reshape(*tile.pairs.shape, -1)
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)

@@ -164,7 +164,7 @@ class FedalaSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedsoupSettings(AveragingSettings):
-    """Averages each client model with past global models that improve held-out accuracy (Chen et al. 2023)."""
+    """Averages each client model with past global models if held-out accuracy improves (Chen et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedsoup:FEDSOUP"
     selects = True

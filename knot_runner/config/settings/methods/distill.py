@@ -95,8 +95,8 @@ SYNTHESIS_SETTINGS: SettingsClasses = {
 class PhaseSettings:
     """A training phase, such as FitNets' first stage, that precedes training on ``method.terms``.
 
-    It continues from the current weights, with a new optimizer and new adapters. It uses ``training.distill``,
-    except ``epochs`` and ``milestones``, and keeps the last epoch's weights.
+    It continues from the current weights, with a new optimizer and new adapters, and keeps the last epoch's weights.
+    It ignores ``epochs`` and ``milestones`` of ``training.distill``.
     """
 
     #: training epochs

@@ -164,10 +164,7 @@ class FederatedSettings:
 
     @property
     def chills(self) -> bool:
-        """Return False if ``temperature`` is 1 and no other temperature setting is given; else True.
-
-        The other settings are ``schedule``, ``stragglers`` and ``hard_temperature``.
-        """
+        """Return whether ``temperature`` is not 1, or ``schedule``, ``stragglers`` or ``hard_temperature`` is given."""
         return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
 
     @property

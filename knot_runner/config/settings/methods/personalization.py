@@ -79,7 +79,7 @@ class FinetuneSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
-    """Interpolates between each client's models before and after fine-tuning: ``(1-alpha)*theta_0 + alpha*theta_k``."""
+    """Mixes each client's model before fine-tuning (weight ``1-alpha``) and after (weight ``alpha``)."""
 
     kind: str
     #: weights alpha to evaluate
@@ -105,7 +105,7 @@ class SoupSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class CossimSettings(LocalSettings):
-    """Alternates local training and model averaging, weighted by cosine similarity of label histograms."""
+    """Alternates local training and similarity-weighted model averaging (cosine similarity of label histograms)."""
 
     shares_models = True
     kind: str

@@ -197,7 +197,7 @@ def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "traini
 
     Args:
         terms: Names of loss terms.
-        where: Name of the terms' setting, to show in the error message.
+        where: Name of the setting that contains the terms, to show in the error message.
         batch: Number of examples in a batch.
         key: Name of the batch size setting, to show in the error message.
 

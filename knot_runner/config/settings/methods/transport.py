@@ -145,7 +145,7 @@ class ClusteringSettings:
 
     @property
     def neighbors(self) -> int | None:
-        """Return the number N of nearest neighbors in a graph ``sparseN``; None for other graphs."""
+        """Return N, the number of nearest neighbors, if ``graph`` is ``sparseN``; None for other graphs."""
         if self.graph.startswith("sparse"):
             return int(self.graph.removeprefix("sparse"))
         return None

@@ -166,7 +166,7 @@ class Foreground:
     and the bias b, has the output ``X W' + b = (X - B) W' + (B W' + b)``, where W' is the transpose of W. Where an
     image shows the background, ``X - B`` is 0 and needs no multiplication.
 
-    - B is the first pixel of the first image. The output is correct for any B, but the saved work depends on B.
+    - B is the first pixel of the first image. The output is correct for any B. B affects only how much work is saved.
     - A pixel that is background in every image is skipped.
     - A pixel that is foreground in few images is multiplied only for these images.
     - Any other pixel is multiplied for all images, as in a dense product.

@@ -39,7 +39,7 @@ class LeanNetwork:
 
         Args:
             x: The batch, as an input of the stem.
-            loss: The loss object. Its ``start`` method was called for a block that contains the batch.
+            loss: The loss object. Call its ``start`` method first, with a block that contains the batch.
             number: The index of the batch in this block.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
@@ -66,7 +66,7 @@ class Sgd:
     ``alpha * g`` to the vector from :meth:`target`, where ``alpha`` is an attribute of this class. :meth:`finish`
     completes the step.
 
-    Phases that train different parameters ("all", "head" or "body") have separate velocities.
+    With momentum, there is one velocity vector for each kind of phase ("all", "head" or "body").
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
@@ -143,7 +143,7 @@ def _pull(recipe: Recipe, weights: Tensor, control: Tensor | None) -> Tensor | N
 
 
 class TemperedLoss:
-    """The mean cross-entropy of each batch of a client's examples, with a closed-form gradient.
+    """The mean cross-entropy of each batch of a client's examples. The gradient is computed in closed form.
 
     Args:
         options: The options of the cross-entropy, such as the temperature.
@@ -234,7 +234,7 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """The mean loss of each batch of a client's examples. Any objective is possible. Autograd computes the gradient.
+    """The mean loss of each batch of a client's examples, for any objective. Autograd computes the gradient.
 
     Args:
         loss: The loss function of the objective.
@@ -245,8 +245,8 @@ class AutogradLoss:
 
     Attributes:
         scale: Factor by which the caller multiplies the head's output before it calls :meth:`gradient`.
-        by_features: The gradient of the latest mean loss with respect to the features, shape [B, H], with the logits
-            held constant. None if the loss function does not read features.
+        by_features: The gradient of the latest batch's mean loss with respect to the features, shape [B, H]. The logits
+            are treated as constants. None if the loss function does not read features.
     """
 
     scale = 1.0

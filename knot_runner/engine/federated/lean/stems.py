@@ -67,7 +67,7 @@ class Pixels(Stem):
         self._images = images
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
-        """Return batches of augmented and flattened images, each of shape [B, D] (:meth:`Stem.batches`)."""
+        """Return batches of augmented and flattened images. Each batch has shape [B, D] (:meth:`Stem.batches`)."""
         chosen = augmented_images(self._images.index_select(0, part), crops)
         return list(chosen.flatten(1).split(size))
 
@@ -94,7 +94,7 @@ class Convs(Stem):
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
-        """Return batches of augmented images, each of shape [B, C, H, W] (:meth:`Stem.batches`)."""
+        """Return batches of augmented images. Each batch has shape [B, C, H, W] (:meth:`Stem.batches`)."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         return list(augmented_images(chosen, crops).split(size))
 
@@ -175,7 +175,7 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this stem needs at most the fraction :data:`MIN_SAVING` of a dense layer's multiplications.
+        """Return whether this stem needs at most ``MIN_SAVING`` times as many multiplications as a dense layer.
 
         Args:
             images: The number of images.
@@ -188,7 +188,7 @@ class Gram(Stem):
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Return batches, each a triple: rows of ``start``, rows of ``products``, and positions of the batch's images.
+        """Return batches. A batch is a triple (rows of ``start``, rows of ``products``, positions) of its images.
 
         ``crops`` must be None, because this stem does not support augmentation.
         """

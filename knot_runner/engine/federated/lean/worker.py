@@ -62,7 +62,7 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory for the tensors of requests and results, divided into slots. One request uses one slot.
+    """Slots of shared memory for the tensors of requests and results. One request uses one slot.
 
     A slot has three vectors:
 
@@ -162,7 +162,7 @@ def as_arrays(value: _Value) -> _Value:
 
 
 def as_tensors(value: _Value) -> _Value:
-    """Return the request or result ``value`` with tensors that share the memory of its numpy arrays."""
+    """Return the request or result ``value`` with tensors instead of numpy arrays, without copying the arrays."""
     converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
     return converted
 

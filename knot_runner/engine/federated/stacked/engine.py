@@ -25,14 +25,14 @@ from knot_runner.util.errors import UserError
 class Stacked:
     """An engine that trains many clients at once, as a stack. The clients of a stack have the same :class:`Structure`.
 
-    With ``stack=0``, all clients of a round that have the same structure train at once.
+    With ``stack=0``, the number of clients in a stack is not limited.
 
     With ``stack=S``, at most S clients train at once. A client's results are then bitwise independent of the other
     clients in the stack. In float32, a different S may change the result of a convolution by units in the last place.
     In float64 on a CPU, the results are the same for every S.
 
     For cross-entropy on CUDA, each step is captured as a CUDA graph. A failed capture raises an error. A stack that
-    does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
+    does not fit into CUDA memory is halved until it fits. Each halving is reported by a call of ``note``.
 
     With ``precision="bf16"``, training computes in bfloat16 where torch's autocast supports it. Weights and metrics
     keep the dtype ``dtype``. With ``precision="tf32"``, training uses TF32 for float32 matrix products and
@@ -56,7 +56,7 @@ class Stacked:
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Train every client of ``cohort``; return the results in the order of ``cohort`` (:meth:`Engine.train`).
 
-        Requests that are not plain (``LocalTraining.is_plain``) are trained by the reference engine :class:`Loop`.
+        Requests for which ``LocalTraining.is_plain`` is false are trained by the reference engine :class:`Loop`.
 
         Raises:
             UserError: The GPU memory is too small even for one client at a time.

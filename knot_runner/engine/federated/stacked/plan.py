@@ -108,8 +108,8 @@ def structure_of(request: LocalTraining) -> Structure:
 def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
     """Group the requests of ``cohort`` by structure. Each group is a list of indices into ``cohort``.
 
-    Requests that are not plain (``LocalTraining.is_plain``) have the structure None. In a group, requests with more
-    steps come first. Requests with the same number of steps are sorted by client, round and seed.
+    Requests that need the reference engine (``LocalTraining.is_plain`` is false) have the structure None. In a group,
+    requests with more steps come first. Requests with the same number of steps are sorted by client, round and seed.
     """
     groups: dict[Structure | None, list[int]] = {}
     for position, request in enumerate(cohort):
@@ -125,8 +125,8 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
     """Return the plan of each phase for the clients in ``chunk``, which have the structure ``structure``.
 
-    ``temperatures``: for each client, a tensor of shape [n, 2]. Row i holds the temperature T_i and the loss factor
-    scale_i of the client's sample i. None if temperatures do not differ between samples.
+    ``temperatures``: None if temperatures do not differ between samples. Otherwise, for each client, a tensor of shape
+    [n, 2]. Row i holds the temperature T_i and the loss factor scale_i of the client's sample i.
     """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]

@@ -34,8 +34,8 @@ class Program:
     these tensors.
 
     ``shrinks``: whether a step leaves out clients that have no steps left (:func:`width`). If false, every step
-    computes all ``clients`` positions of the stack, even empty positions. A client's results then do not depend on the
-    other clients in the stack.
+    computes the whole stack, including empty positions. A client's results then do not depend on the other clients in
+    the stack.
     """
 
     def __init__(

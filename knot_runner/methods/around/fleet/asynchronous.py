@@ -189,10 +189,10 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def state_at_start(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Replace the entries that clients receive by their values at model ``version``; return the new state.
+    """Return the state from which clients with model version ``version`` began to train.
 
-    ``state`` is the state before the server step of ``round``. Its entries ``fleet/sent/<version>/<name>`` hold the
-    values at earlier versions.
+    ``state`` is the state before the server step of ``round``. If ``version`` is smaller than ``round``, the entries
+    that clients receive are replaced by the entries ``fleet/sent/<version>/<name>``.
     """
     if version == round:
         return state
@@ -201,7 +201,7 @@ def state_at_start(state: FederatedState, version: int, round: int) -> Federated
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return the entries ``fleet/sent/<version>/<name>``, which hold the server's state at model ``version``.
+    """Return the entries ``fleet/sent/<version>/<name>``: the values that clients receive with this model version.
 
     ``state`` is the state before the server step of ``round``.
     """

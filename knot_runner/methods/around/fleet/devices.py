@@ -38,7 +38,7 @@ class Simulation:
     ) -> dict[int, WorkTime]:  # fmt: skip
         """Return a dict from client number to the virtual time that the client needs for its ``requests``.
 
-        All clients are assumed to send and receive as many values as the first client.
+        All clients are assumed to send and receive the same number of values.
         """
         if not requests:
             return {}
@@ -54,7 +54,7 @@ class WorkTime:
 
     Attributes:
         epochs: The number of epochs for which the client trains the model that it sends.
-        epoch: The training time of all of the client's models, in seconds, divided by ``epochs``.
+        epoch: The seconds for training all of the client's models, divided by ``epochs``.
         sending: The seconds for receiving and sending messages.
     """
 
@@ -140,7 +140,7 @@ def work_times(
 
 
 def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining]:
-    """Return the requests ``work`` of one client, limited to fewer epochs.
+    """Return ``work``, the requests of one client, limited to fewer epochs.
 
     The request for the model that the client sends is limited to its first ``epochs`` epochs. Requests for models that
     the client keeps are limited to the same fraction of their epochs. Each request has at least one epoch.

@@ -66,7 +66,7 @@ class Synchronous(Simulation):
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether training is over. This is the case if ``round`` has no requests even with all clients."""
+        """Return whether training is over: the method plans no requests for any client in ``round``."""
         return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(

@@ -50,7 +50,8 @@ class UserPrivacy:
     """The mechanism of user-level privacy.
 
     Attributes:
-        clip_norm: The bound C on the norm of a first message (after local training); None if messages are not clipped.
+        clip_norm: The bound C on the norm of the first message, which a client sends after local training. None if
+            messages are not clipped.
         noise_multiplier: The noise multiplier z.
         sampling: How a round's clients are drawn. With ``poisson``, each client is drawn independently; with ``fixed``,
             a fixed number of clients is drawn.
@@ -85,7 +86,7 @@ class UserPrivacy:
     def scale(self, name: str, phase: int) -> float:
         """Return the scale of the message part called ``name``. ``phase``: 1 for first messages, 2 for second messages.
 
-        In first messages, a part has its scale in ``scales``, or the scale 1 if ``scales`` does not contain the part.
+        In first messages, the scale of a part is its entry in ``scales``. The scale of a part without an entry is 1.
         In second messages, logits have the scale 1, and other parts have the scale ``clip_logits``.
         """
         if phase == 1:

@@ -50,8 +50,8 @@ def accountant_name() -> str:
 def neighbors(privacy: UserPrivacy) -> str:
     """Return how two neighboring data sets differ.
 
-    The result is ``add or remove`` if only one of them contains a certain client. The result is ``replace`` if the
-    data of one client differ between them.
+    - ``add or remove``: one data set contains one client more than the other
+    - ``replace``: both data sets contain the same clients, but the data of one client differ
     """
     if _without_replacement(privacy):
         return "replace"

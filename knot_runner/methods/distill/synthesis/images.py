@@ -53,8 +53,8 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
     """Context manager that compares each batch normalization's inputs with its running statistics.
 
     It yields a list. In the ``with`` block, each forward pass of ``model`` appends one scalar per batch normalization.
-    The scalar is (m - running mean)^2 + (v - running variance)^2, summed over channels. m is the mean of the inputs,
-    and v is their biased variance.
+    Let m be the mean of a channel's inputs, and v their biased variance. The scalar is
+    (m - running mean)^2 + (v - running variance)^2, summed over channels.
     """
     losses: list[Tensor] = []
 
@@ -215,9 +215,9 @@ FEATURES = "features"
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator, a network that maps noise [B, latent] to pixels [B, C, H, W].
 
-    A linear layer creates ``width`` maps with a quarter of the image's height and width. Two blocks follow. Each block
-    consists of upsampling and a 3x3 convolution. A third 3x3 convolution creates the pixels. Batch normalization always
-    uses the statistics of the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
+    A linear layer creates ``width`` channels with a quarter of the image's height and width. Two blocks follow. Each
+    block consists of upsampling and a 3x3 convolution. A third 3x3 convolution creates the pixels. Batch normalization
+    always uses the statistics of the batch. Difference from DAFL: a sigmoid bounds the pixels to 0..1.
     """
     channels, rows, columns = shape
     half = math.ceil(rows / 2), math.ceil(columns / 2)
