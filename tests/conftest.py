@@ -11,6 +11,7 @@ import pickle
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -90,8 +91,9 @@ def plugins_recorded() -> Iterator[Callable[[], None]]:
 
     def add_entry(table: plugins.Table[object], key: str, entry: object) -> None:
         add(table, key, entry)
-        if plugins._loading != "knot_runner":
-            entries.append((table, key))
+        frames = (frame for frame, _ in traceback.walk_stack(None) if frame.f_code.co_name == "<module>")
+        if not any(frame.f_globals["__name__"].startswith("knot_runner.") for frame in frames):
+            entries.append((table, key))  # the package adds its own entries while one of its modules is imported
 
     def load_module(plugin: str) -> None:
         modules.append(Path(plugin).stem if plugin.endswith(".py") else plugin)

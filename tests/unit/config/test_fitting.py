@@ -37,7 +37,7 @@ def test_family_accepts_only_its_task_kinds(kind, task):
         words = [f"task={task}", f"method={method}"]
         if kind not in FAMILIES[family].tasks:
             pair = f"method={method} and task={task}"
-            with pytest.raises(Misfit, match=f"{pair} cannot be combined: the task .* the method does not support"):
+            with pytest.raises(Misfit, match=f"{pair} cannot be combined: the method does not support a task that"):
                 compose(words)
 
 
