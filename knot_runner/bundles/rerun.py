@@ -69,7 +69,7 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
         UserError: A setting is invalid, or is not allowed in a bundle. The message names the key of the setting.
     """
     if config.get("plugins"):
-        raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
+        raise UserError("the run uses custom code, which 'verify' does not execute", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if isinstance(value, str) and _leads_out(value):
             raise UserError(f"{value!r:.80} is outside paths.data_dir, but 'verify' reads only files inside it", key)

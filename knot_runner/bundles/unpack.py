@@ -52,8 +52,8 @@ class BundledRun:
         try:
             lines = self.log.read_text(encoding="utf-8").splitlines()
             rows = [json.loads(line, parse_constant=_no_number) for line in lines]
-        except (ValueError, RecursionError) as problem:
-            raise UserError(f"{where} cannot be read ({problem})") from None
+        except (ValueError, RecursionError):
+            raise UserError(f"{where} cannot be read. Expected UTF-8 text with one JSON object per line") from None
         if not all(isinstance(row, dict) for row in rows):
             raise UserError(f"{where} has an invalid line")
         return rows

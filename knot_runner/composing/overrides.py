@@ -107,7 +107,7 @@ def _unreadable(argument: str) -> UserError:
     key, equals, value = argument.partition("=")
     if not key or not equals:
         return UserError("expected key=value", f"{message_text(argument)!r}")
-    hint = "Correct the value. To use it as text, quote it: 'key=\"a, b\"'"
+    hint = "Correct the value. To use the value as text, quote it, as in 'key=\"a, b\"'"
     return UserError(f"cannot read {message_text(value)!r}", message_text(key), hint=hint)
 
 

@@ -95,7 +95,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
         if column not in rows.column_names:
-            raise UserError(f"no column {column!r}{nearest(column, rows.column_names)}", where)
+            raise UserError(f"this split has no column {column!r}{nearest(column, rows.column_names)}", where)
     if not len(rows):
         raise UserError("no images found", where)
     pixels = np.empty((len(rows), *settings.shape), np.uint8)

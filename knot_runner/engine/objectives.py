@@ -128,7 +128,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
     is_pair = isinstance(rows_and_loss, tuple) and len(rows_and_loss) == 2
     if not (is_pair and isinstance(rows_and_loss[0], dict) and callable(rows_and_loss[1])):
         kind = type(rows_and_loss).__name__
-        raise UserError(f"objective {objective.name!r}: returned {kind} instead of (rows, loss function)")
+        raise UserError(f"objective {objective.name!r}: returned {kind} instead of a tuple (rows, loss function)")
     rows, loss = rows_and_loss
 
     def checked(logits: Tensor, batch: LossRows, *features: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
-                f"objective {objective.name!r}: the loss has shape {shape} instead of [{len(logits)}] (one per sample)"
+                f"objective {objective.name!r}: the loss has shape {shape}, not [{len(logits)}] (one loss per sample)"
             )
         return values
 

@@ -134,7 +134,7 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request to run the client's ``model`` on the examples in ``rows`` of ``split``."""
+        """Return a request to run the client's ``model`` on the examples of ``split`` with the row numbers ``rows``."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property

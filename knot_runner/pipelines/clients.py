@@ -290,9 +290,9 @@ def check_sizes(federation: Federation) -> list[str]:
     if not small:
         return notes
     size, name = min(small)
-    problem = f"{training.batch_size} is too large for {counted(len(small), 'client')}"
+    problem = f"{training.batch_size} exceeds the training set size of {counted(len(small), 'client')}"
     if training.drop_last or training.small_clients == "stop":
         other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
-        smallest = f"({name} has the smallest training set: {counted(size, 'example')})"
+        smallest = f"(smallest: {name} with {counted(size, 'example')})"
         raise UserError(f"{problem} {smallest}", "training.batch_size", hint=f"Use at most {size}, or set {other}")
     return [*notes, f"training.batch_size={problem}; clients with fewer examples train on one smaller batch"]

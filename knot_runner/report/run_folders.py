@@ -196,7 +196,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
     if reasons:
         what += f". Problem: {'; '.join(reasons)}"
     command = command_for(runs)
-    return UserError(what, hint=f"Run: {command}" if command else "")
+    return UserError(what, hint=f"Run this command: {command}" if command else "")
 
 
 def command_for(runs: Sequence[Run]) -> str:
@@ -276,7 +276,7 @@ def kept_file(run: Run, name: str) -> bytes:
         UserError: The file is missing or damaged, or the run never saved this file.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
-        raise UserError(f"runs with these settings do not save {name}", run.folder)
+        raise UserError(f"a required file is missing, because runs with these settings do not save {name}", run.folder)
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:

@@ -172,10 +172,10 @@ class TransportTrees:
 
 
 def transport_trees(cost: ndarray) -> TransportTrees | None:
-    """Return the trees along which mass can move, for labels with the Euclidean distances ``cost`` [n, n].
+    """Return the trees along which mass can move between n labels with the Euclidean distances ``cost`` [n, n].
 
     The result is None if all distances are 0. It is also None for more than ``MOST_ENUMERATED`` labels, unless the
-    labels are on a line or at the leaves of a tree.
+    labels are on a line or their distances are ultrametric.
     """
     return _trees(cost.tobytes(), len(cost))
 

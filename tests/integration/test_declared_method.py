@@ -108,10 +108,10 @@ BAD = [
     (["~method.at"], "method.at: required, but not set"),
     (["method.personalization=soap"], "kind: unknown personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
-    (["+method.head_epochs=2"], "not a setting of method.algorithm=kept, but of these algorithms: fedrep"),
+    (["+method.head_epochs=2"], "not a setting of method.algorithm=kept (algorithms with this setting: fedrep)"),
     (
         ["method=fedavg", "+method.at=1"],
-        "method.at: not a setting of method.algorithm=fedavg, but of these algorithms: kept",
+        "method.at: not a setting of method.algorithm=fedavg (algorithms with this setting: kept)",
     ),
     (["method=local", "privacy=user_level"], "the clients send nothing, so there is nothing to protect"),
 ]

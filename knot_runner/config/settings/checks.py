@@ -176,7 +176,7 @@ def training_values(config: Config, kind: str) -> Config:
             f"'{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}'" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"this training supports only {', '.join(has)}"
+        why = f"this training supports only these combinations: {', '.join(has)}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
@@ -266,7 +266,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     if method.personalization is None:
         return
     if getattr(settings.training, "stop_at_target", False):
-        problem = "not supported with personalization, which starts after all training.rounds. Use false"
+        problem = "not supported with personalization, which starts after the last round. Use false"
         raise UserError(problem, "training.stop_at_target")
     if getattr(method.personalization, "shares_models", False) and architecture_settings(method):
         problem = f"{method.personalization.kind} averages the clients' models, but method.models have different"

@@ -125,7 +125,7 @@ def other_owners(key: str, algorithm: str) -> str:
     """
     owners = [name for name, settings in METHOD_SETTINGS.items() if key in settings.__dataclass_fields__]
     if owners:
-        return f"not a setting of method.algorithm={algorithm}, but of these algorithms: {', '.join(owners)}"
+        return f"not a setting of method.algorithm={algorithm} (algorithms with this setting: {', '.join(owners)})"
     return ""
 
 

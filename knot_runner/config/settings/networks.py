@@ -148,7 +148,7 @@ class VggSettings(ImageModel):
         require(all([self.stages, *self.stages]), "stages", f"expected one or more non-empty stages, got {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
-        _require_groups(self, itertools.chain(*self.stages), "every convolution's number of channels")
+        _require_groups(self, itertools.chain(*self.stages), "all numbers in model.stages")
 
 
 @dataclass

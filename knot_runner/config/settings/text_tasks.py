@@ -58,7 +58,7 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
     if not isinstance(missing, list):
         return
     for name in missing:
-        problem = f"{name!r} is not among the data sets and files that may be missing{nearest(name, known)}"
+        problem = f"{name!r} is not a data set or file that can be left out{nearest(name, known)}"
         require(name in known, "missing", problem)
 
 
@@ -75,7 +75,7 @@ def check_labels(key: str, names: list[str], coordinates: list[list[float]] | No
         return
     sizes = set(map(len, coordinates))
     fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
-    got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
+    got = f"{len(coordinates)} points of dimension {' or '.join(map(str, sorted(sizes)))}"
     require(fits, "coordinates", f"expected {len(names)} points (one per label) of equal dimension, got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
     problem = f"each label needs its own point, but these labels share a point with another label: {', '.join(equal)}"

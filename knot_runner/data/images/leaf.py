@@ -121,7 +121,7 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
         raise UserError(f"has {len(x)} images ('x') and {len(y)} labels ('y'), but 'num_samples' is {count}", where)
     for label in y:
         if type(label) is not int or not 0 <= label < classes:
-            raise UserError(f"label {label!r:.40} is not a whole number from 0 to {classes - 1} (task.classes)", where)
+            raise UserError(f"expected integer labels 0 to {classes - 1} (see task.classes), got {label!r:.40}", where)
     return _pixels(where, x, math.prod(settings.shape)), y
 
 

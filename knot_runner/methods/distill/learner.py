@@ -167,7 +167,7 @@ class WeightedTerms(nn.Module):
             if self.weights[name] == "auto":
                 if not total > ROUNDING_SHARE * reference:
                     raise UserError(
-                        "'auto' divides by the initial value of the term, which is 0 here. Use a number",
+                        "the initial value of this term is 0, so 'auto' cannot compute a weight. Use a number",
                         f"method.terms.{name}.weight",
                     )
                 self.weights[name] = auto_ratio * reference / total

@@ -226,7 +226,7 @@ def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
         student_taps.add(of_student)
     if len(student_taps) > 1:
         raise UserError(
-            "expected the same student taps for all teachers. Choose other taps",
+            "the default pairs of the teachers have different student taps. Set the pairs in this key",
             "method.terms.triplet.taps",
         )
     return partial(voted_triples, options, inputs.pairs)

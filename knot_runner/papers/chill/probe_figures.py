@@ -119,7 +119,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     probes, colors = _probes(runs)
     if not any(len(probe.boundary_before) for probe in probes.values()):
         raise UserError(
-            "the figure shows misclassified images, but all images are classified correctly. Use more images",
+            "the figure needs misclassified images, but all images are classified correctly. Use more images",
             "method.boundary_images",
         )
     figure, grid = panels(len(probes), 5.2, 2.0 + 0.42 * len(colors), across=2)

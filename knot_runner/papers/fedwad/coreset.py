@@ -276,7 +276,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     taken = round(config.encoder_share * count)
     if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"a share of {config.encoder_share} leaves no images for the encoder (training images: {count}). Use 0.5",
+            f"a share of {config.encoder_share} gives the encoder none of {count} training images. Use a larger share",
             "method.encoder_share",
         )
     order = numpy_generator(seed, "coreset_knn", "split").permutation(count)

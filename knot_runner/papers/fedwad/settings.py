@@ -120,7 +120,7 @@ class GaussiansSettings:
 
     def __post_init__(self) -> None:
         require(
-            self.samples // self.ratio >= 1, "samples", f"expected at least task.ratio={self.ratio}, got {self.samples}"
+            self.samples // self.ratio >= 1, "samples", f"must be {self.ratio} or more (task.ratio), got {self.samples}"
         )
 
 

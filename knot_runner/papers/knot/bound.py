@@ -59,7 +59,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result.data != task.source_digest:
-        raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
+        raise UserError("the run did not use the data in paths.data_dir. Use the run's data folder", context.folder)
     federation = make_federation(context, task)
     # Planning the run again gives the keys under which the stages are stored.
     *_, last = finished_rounds(context, federation)

@@ -85,9 +85,10 @@ def lipschitz_constant(diameter: float) -> float:
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
     """Return the second term of a bound. The term grows with the complexity of the logit functions.
 
-    The form ``derived`` has the factor C_M of the paper's eq. 23. The form ``printed`` lacks it. For ``sharp`` and
-    ``sharp_empirical``, the term is twice an upper bound on the complexity of the loss. By Maurer (2016), this upper
-    bound is sqrt(2) times the loss's Lipschitz constant times the sum of the complexities of all logits.
+    The form ``printed`` is the term in the paper's Theorem 5.2, without the factor C_M. The form ``derived`` has this
+    factor, as in the paper's eq. 23. For ``sharp`` and ``sharp_empirical``, the term is twice an upper bound on the
+    complexity of the loss. By Maurer (2016), this upper bound is sqrt(2) times the loss's Lipschitz constant times the
+    sum of the complexities of all logits.
 
     Args:
         form: The form of the bound.

@@ -138,7 +138,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         run = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
         theirs = load_tokenizer(run, run.services.parties(run))
         if theirs.to_str() != load_tokenizer(context, task).to_str():
-            hint = "For teacher and student, use the same model.vocab, or the same texts and model.vocab_size"
+            hint = "For teacher and student, use the same model.vocab, or the same texts and the same model.vocab_size"
             raise UserError(f"run {teacher.run} has a different vocabulary than the student", key, hint=hint)
 
 
@@ -149,8 +149,8 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
     for name in wanted:
         if has.get(name) != wanted[name]:
             raise UserError(
-                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. Use a "
-                "teacher with the same task settings. Otherwise, it may have trained on the student's test examples"
+                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. This "
+                "teacher may have trained on the student's test examples. Use a teacher with the same task settings"
             )
 
 

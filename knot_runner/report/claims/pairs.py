@@ -169,7 +169,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: 'of' or 'against' selects several runs per seed. To select one, add {unlike}"
+                f"claim {claim.text!r}: 'of' or 'against' selects several runs per seed. Also filter by {unlike}"
             )
     return by_place
 

@@ -76,7 +76,7 @@ class Claim:
             known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"expected one of {', '.join(NUMBER_KEYS)} with a number, got {expect}")
             is_above = min(expect.values()) > 0 or not self.logs
-            require(is_above, "expect", "expected a number above 0 for ratios, 'rounds', 'time' and 'bytes'")
+            require(is_above, "expect", "ratios, and values of 'rounds', 'time' or 'bytes', must be above 0")
             require(not self.by, "by", "not allowed if 'expect' has a number. Remove 'by'")
             (word,) = expect
         else:

@@ -78,9 +78,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     differing = runs.differing()
     if by is None and not over:
         differences = ", ".join(identifying_keys(differing)) or "nothing but the seed"
-        raise UserError(
-            f"requires --over=KEYS, the settings whose values are compared. The runs differ in {differences}", "--best"
-        )
+        raise UserError(f"requires --over=KEYS (the settings to compare). These runs differ in {differences}", "--best")
     if SEED in over:
         raise UserError("the values are already averaged over seeds. Use another setting", "--over=seed")
     if over:
@@ -91,7 +89,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("these settings are constant in each table row, so there is nothing to select", "--over")
+        raise UserError("the settings to compare are constant in each table row. Use other settings", "--over")
     return rows, over
 
 

@@ -266,7 +266,7 @@ def parse_filter(text: str) -> Filter:
     if not all(wanted):
         raise UserError(f"a value is missing. Use {key}=a,b to select the runs with either value", text)
     if sign in _COMPARED and (len(wanted) > 1 or as_number(wanted[0]) is None):
-        raise UserError(f"'{sign}' requires one number", text)
+        raise UserError(f"expected a single number after '{sign}'", text)
     return Filter(text, key.strip(), sign, wanted)
 
 

@@ -8,8 +8,8 @@ number of a client's samples is public. The sensitivity of a message is its larg
   than ``2 clip t``. There is no better bound: if several plans are nearly optimal, a single sample can change all
   means. The bound holds for *any* two data sets in the ball. Such a message therefore protects a client's whole data
   set, and needs much noise.
-* A distance W_2 between the client's samples and a known measure: **2 clip sqrt(m)**, where m is the largest mass of a
-  sample, usually 1/n. The sensitivity is the maximum W_2 between neighboring data sets.
+* A distance W_2 between the client's samples and a measure that is already public: **2 clip sqrt(m)**, where m is the
+  largest mass of a sample, usually 1/n. The sensitivity is the maximum W_2 between neighboring data sets.
 
 The masses of an approximate measure do not depend on a client's data. The masses of an exact measure and its number of
 points depend on the data, and noise cannot protect them. Privacy is therefore available for mode=approximate only.

@@ -32,15 +32,16 @@ SPARSE_FROM = 32
 class TileProblem:
     """Data for all FedWaD iterations on one tile with m pairs of data sets.
 
-    An interpolating measure is a separate array [S, d + B]. Each of its S points has d features and one coefficient for
-    each of the pair's B label vectors.
+    The interpolating measures are not stored here. This module's functions pass them as arrays [..., S, d + B]. Each of
+    a measure's S points has d features and one coefficient for each of the pair's B label vectors.
 
     Attributes:
         tile: The pairs and their data.
         rows: The samples of each data set (:func:`augmented_rows`).
         features: The number d of features.
         gram: Inner products [m, B, B] of the label vectors of each pair.
-        heights: Dual potentials of each pair's two latest plans, one plan per set, shape [m, 2, S] (small_support.py).
+        heights: For each pair and each of its two data sets, the dual potentials of the latest plan, shape [m, 2, S]
+            (small_support.py).
     """
 
     tile: Tile

@@ -76,9 +76,7 @@ def test_everything_composes_with_every_algorithm(top):
 
 @pytest.mark.parametrize("algorithm", NOT_DISTILLED)
 def test_algorithms_without_a_server_model_refuse_its_distillation(algorithm):
-    with pytest.raises(
-        UserError, match=f"^method.server_distillation: not a setting of method.algorithm={algorithm}, "
-    ):
+    with pytest.raises(UserError, match=f"^method.server_distillation: not a setting of method.algorithm={algorithm} "):
         compose(replaced(TINY_IMAGES, f"method={algorithm}", *DISTILLED, "partition.transfer=0.2"))
 
 

@@ -126,7 +126,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, epsilon: float) -> float:
         )
     except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
-            f"{epsilon:g} cannot be reached in {privacy.rounds} rounds with any noise. Use a larger epsilon",
+            f"no amount of noise gives {epsilon:g} in {privacy.rounds} rounds. Use a larger epsilon",
             "privacy.epsilon",
         ) from problem
     return calibrated
