@@ -36,7 +36,7 @@ def test_killed_and_relaunched(launcher, undisturbed, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "scripts")
     endure = importlib.import_module("endure")
     begin = forked if launcher == "basic" else endure.Session  # the others have processes of their own
-    assert endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, 1, random.Random(launcher), begin) == 1
+    assert endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, 0.2, random.Random(launcher), begin) == 1
     assert results(tmp_path) == undisturbed
     assert not endure.leftovers(tmp_path)
 
