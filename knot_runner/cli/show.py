@@ -34,7 +34,7 @@ def show_table(preset: Preset, keep: bool = False) -> None:
     ``keep``: whether to include runs whose data have changed (see :func:`references`).
     """
     if preset.spec.get("kind") in figures.FIGURES:
-        raise UserError(f"table {preset.name}: this preset is a figure. Run: {_verb(preset, 'plot')}")
+        raise UserError(f"table {preset.name}: this preset is a figure. Run this command: {_verb(preset, 'plot')}")
     table = preset_table(references(preset.jobs, keep), preset.spec, preset.command)
     output().print(TerminalTable(table))
     for path in write_table(table, folder_for(preset.out, "tables"), preset.name):
@@ -50,7 +50,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
     name = preset.name
     requested = figures_of(preset.spec)
     if not requested:
-        raise UserError(f"plot {name}: this preset is a table. Run: {_verb(preset, 'table')}")
+        raise UserError(f"plot {name}: this preset is a table. Run this command: {_verb(preset, 'table')}")
     jobs = references(preset.jobs, keep)
     notes = preset.spec.get("notes", [])
     for drawn, figure in requested.items():

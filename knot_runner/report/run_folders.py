@@ -280,7 +280,11 @@ def kept_file(run: Run, name: str) -> bytes:
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:
-        hint = f"Run: {run.command} --stale=rerun" if run.command else "Repeat the run's command with --stale=rerun"
+        hint = (
+            f"Run this command: {run.command} --stale=rerun"
+            if run.command
+            else "Repeat the run's command with --stale=rerun"
+        )
         raise UserError(str(problem), hint=hint) from None
 
 

@@ -197,7 +197,7 @@ def not_installed(key: str, extra: str) -> UserError:
         key: The setting that needs the packages.
         extra: The name in brackets in ``pip install 'knot_runner[NAME]'``.
     """
-    return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
+    return UserError("package not installed", key, hint=f"Run this command: pip install 'knot_runner[{extra}]'")
 
 
 # ---------------------------------------------------------------------------------------------------------- messages

@@ -67,7 +67,7 @@ def test_hint_of_a_verb_that_does_not_fit_is_the_one_that_does(preset, capsys):
 
 def hinted(capsys):
     """The arguments of the command that the last message ends with."""
-    return shlex.split(capsys.readouterr().err.rpartition("Run: knot-runner ")[2])
+    return shlex.split(capsys.readouterr().err.rpartition("Run this command: knot-runner ")[2])
 
 
 def test_reports_of_other_kinds_of_runs_hint_at_no_command(preset, capsys):
@@ -76,7 +76,7 @@ def test_reports_of_other_kinds_of_runs_hint_at_no_command(preset, capsys):
     for verb, kinds in (("plot", ["plot", *sorted(FIGURES)[::5]]), ("table", TABLE_KINDS)):
         for kind in kinds:
             codes.add(main([verb, *words, f"report.kind={kind}"]))
-            assert "Run: " not in capsys.readouterr().err, kind
+            assert "Run this command: " not in capsys.readouterr().err, kind
     assert codes == {0, 2}  # some kinds suit the runs, others are refused
 
 

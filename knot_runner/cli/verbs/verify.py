@@ -35,7 +35,7 @@ def verify_command(options: argparse.Namespace) -> int:
     """
     names, keys = names_and_keys(options.words, ("paths.data_dir", "paths.output_dir"))
     if len(names) != 1:
-        raise UserError("expected one bundle", "verify", hint="Run: knot-runner verify FILE.tar.gz")
+        raise UserError("expected one bundle", "verify", hint="Run this command: knot-runner verify FILE.tar.gz")
     for name in ("rounds", "memory"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -161,7 +161,7 @@ def _library() -> ModuleType:
         import dp_accounting.rdp
     except ImportError:
         raise UserError(
-            "package dp-accounting not installed. Run: pip install 'knot_runner[privacy]'", "privacy"
+            "package dp-accounting not installed. Run this command: pip install 'knot_runner[privacy]'", "privacy"
         ) from None
     # orders whose series do not converge are left out (with a warning each), which can only make epsilon larger
     logging.getLogger("absl").setLevel(logging.ERROR)

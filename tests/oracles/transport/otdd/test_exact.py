@@ -79,7 +79,7 @@ def test_class_table_appends_spread_to_class_mean():
     data = LabeledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
     vectors = class_table(data, "sigma_frobenius", "full").vectors
     np.testing.assert_array_equal(vectors, [[1, 2, 0, 0, 0, 0], [6, 7, 2, 2, 2, 2]])
-    with pytest.raises(UserError, match="1 of 2 samples"):
+    with pytest.raises(UserError, match="samples: 1 of 2"):
         LabeledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))
 
 
