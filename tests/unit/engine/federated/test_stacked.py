@@ -113,6 +113,20 @@ def test_stacked_bf16_differs_slightly_from_float32():
         assert 0 < float((a.weights - b.weights).abs().max()) < 0.02
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_tf32_is_allowed_only_with_this_precision_and_while_training(monkeypatch, precision):
+    seen = []
+    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    run = Program.run
+    monkeypatch.setattr(Program, "run", lambda *args: (seen.extend(flag.allow_tf32 for flag in flags), run(*args)))
+    before = [flag.allow_tf32 for flag in flags]
+    stacked(MODELS["mlp"], torch.float32, precision=precision).train(
+        cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
+    )
+    assert set(seen) == {precision == "tf32"}
+    assert [flag.allow_tf32 for flag in flags] == before
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 @pytest.mark.parametrize("model", MODELS)
 def test_stacked_graphs_on_gpu_match_cpu_loop(model):
