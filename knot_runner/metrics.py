@@ -281,7 +281,7 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 def top_of(key: str) -> float | None:
     """Return the upper limit of a number in a result; None if the number has no upper limit.
 
-    ``key``: the number's dotted key. Every number that has an upper limit is at least 0.
+    ``key``: the number's dotted key. If a number has an upper limit, its lower limit is 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric and math.isfinite(metric.top) else None

@@ -88,7 +88,7 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
     """Compare a recorded run with a rerun of its first rounds only.
 
-    The verdict ``within the interval`` depends only on the accuracies of the last round in which both logs have one.
+    For the verdict ``within the interval``, only one round is compared: the last round with an accuracy in both logs.
 
     Args:
         was: The recorded result.

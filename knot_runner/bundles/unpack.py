@@ -87,7 +87,7 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return ``text``, a message about a bundle, as one line without control characters.
+    """Return ``text``, which quotes the content of a bundle, as one line without control characters.
 
     The middle part of a long message is removed.
     """

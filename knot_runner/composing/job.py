@@ -127,7 +127,7 @@ def job_of(config: Config) -> ComposedJob:
 
 @dataclass
 class JobGrid:
-    """A grid of jobs that composes one job at a time."""
+    """A grid of jobs. The method :meth:`job` composes one of them."""
 
     config_dir: str | None
     #: keys whose overrides set single values. These values are set after Hydra has composed the groups

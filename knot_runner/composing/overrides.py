@@ -172,7 +172,7 @@ def check_count(line: str, jobs: int) -> None:
         UserError: There are too many jobs.
     """
     if jobs > MAX_JOBS:
-        raise UserError(f"{jobs:,} jobs are too many. Use at most {MAX_JOBS:,} per command", line)
+        raise UserError(f"the whole command has at least {jobs:,} jobs. Use at most {MAX_JOBS:,}", line)
 
 
 # --------------------------------------------------------------------------------------------------- override errors
@@ -226,7 +226,7 @@ def bad_override(text: str, overrides: list[str]) -> str:
 
     Args:
         text: Hydra's error message.
-        overrides: The overrides that the error message quotes if ``text`` is empty.
+        overrides: The overrides that the returned message quotes if ``text`` is empty.
     """
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"

@@ -146,7 +146,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return "" if ``result`` is an instance of ``kind``; otherwise return ``RESULT instead of WANTED``."""
+    """Return the text "RESULT instead of WANTED" if ``result`` is not an instance of ``kind``. Otherwise return ""."""
     if isinstance(result, kind):
         return ""
     return f"{_described(result)} instead of {wanted}"

@@ -97,7 +97,7 @@ class ByName:
 class ByTag(ByName):
     """Annotation for a dict of settings. The value of one key in the dict selects the class of the settings.
 
-    ``tag`` is the name of this key. ``classes`` maps each of its values to a class.
+    ``tag`` is the name of this key. ``classes`` maps each allowed value of the key to a class.
 
     Example: In ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``, ``loss.name`` selects the class.
     """

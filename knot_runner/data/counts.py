@@ -136,7 +136,8 @@ def of_parties(task: PartyTask) -> Counts:
 def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
     """Count the images of each class, per party and split (train, test).
 
-    The parties in ``partition`` are clients if ``same_classes`` is true, otherwise data sets.
+    If ``same_classes`` is true, the parties in ``partition`` are clients. If it is false, the parties are data sets,
+    which may have different classes.
     """
     classes = len(task.classes)
     parties = {}

@@ -136,7 +136,7 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
             )
         *utterances, rest = line.strip().split(END_OF_UTTERANCE)
         if rest.strip():
-            raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}, so it is truncated", path)
+            raise UserError(f"line {number}: does not end with {END_OF_UTTERANCE}. The line may be cut off", path)
         marks = labels.split()
         if len(marks) != len(utterances):
             raise UserError(

@@ -199,8 +199,8 @@ def raw_label(value: object) -> str:
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
     """Return the text of each row, with earlier texts of the same dialogue appended.
 
-    The argument ``previous`` is the largest number of appended texts. The newest text is appended first. [SEP]
-    precedes each appended text. A row without a dialogue id has no context.
+    At most ``previous`` earlier texts are appended, in reverse order, beginning with the text just before the row.
+    [SEP] precedes each appended text. A row without a dialogue id has no context.
     """
     texts = []
     earlier = deque[str](maxlen=previous)

@@ -82,7 +82,7 @@ class DataSet:
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
         """Return "present" if all files of the data set exist below ``root``, "partly" if some exist, else "absent".
 
-        The files of one list in ``instead`` can together replace all ``files``.
+        Each list of paths in ``instead`` is an alternative to ``files``.
         """
         if root is None:
             return "absent"

@@ -47,7 +47,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"this share puts all {count} rows into one part. Use another share, or more rows", key)
+        raise UserError(f"one part of the split would be empty (rows: {count}). Use another share, or more rows", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
@@ -219,8 +219,8 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """Return (train, test), where test is a random fraction ``share`` of ``images``.
 
-    If the writers are unknown, the draw is stratified by label. Otherwise, the fraction is drawn from each writer's
-    images. Every writer with at least two images then has images in both splits.
+    If ``images.users`` is None, the draw is stratified by label. Otherwise, the fraction is drawn from each user's
+    images. Every user with at least two images then has images in both splits.
 
     Raises:
         UserError: There are too few images.

@@ -213,7 +213,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
     """Return whether to resume from ``commit``.
 
     If another version of the code wrote ``commit``, ``note`` is called with a warning. In this case, the result is
-    false if ``code`` is set (``--stale=rerun``).
+    false if the argument ``code`` is given (``--stale=rerun``).
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -223,7 +223,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list[str]:
-    """Return the descriptions of all machines in ``records`` and of the current machine (:func:`all_machines`).
+    """Return the descriptions of all machines in ``records`` and of the current machine, without duplicates.
 
     If there are several machines, ``note`` is called with a message for the user.
     """

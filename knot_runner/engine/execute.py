@@ -136,7 +136,7 @@ class Executor:
 
 
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
-    """Prepare the current worker process, and return the function that executes a request.
+    """Prepare the current worker process for stages, and return the function that executes a request of a stage.
 
     The returned function reports its progress by calling ``send``.
     """

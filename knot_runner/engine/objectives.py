@@ -144,7 +144,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """Return the options of ``objective`` if it is the cross-entropy; return None for any other objective."""
+    """Return the temperature options of ``objective`` if it is the cross-entropy, and None otherwise."""
     if objective.make is not cross_entropy:
         return None
     return CrossEntropy(**objective.settings)

@@ -124,7 +124,7 @@ def train_epochs(
         trainee: The training to execute.
         work: The folder of the commits.
         epochs: Number of epochs.
-        keep: The epoch to select: the epoch with the best validation score ("best"), or the last epoch ("last").
+        keep: The weights to return: "best" for the epoch with the best validation score, "last" for the last epoch.
         select: The metric of the validation score: macro-F1 ("score"), or the negative loss ("loss"). With
             ``keep="best"`` and ``select="loss"``, the initial model (epoch 0) can also be selected, as in KNOT's public
             code.

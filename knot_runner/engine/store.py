@@ -111,7 +111,7 @@ class Store:
         """Return the artifact ``key`` of ``stage``, which must exist.
 
         Raises:
-            UserError: The artifact is missing (:meth:`find`).
+            UserError: :meth:`find` returns None.
         """
         artifact = self.find(stage, key)
         if artifact is None:
@@ -149,8 +149,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Context manager that holds the lock of the artifact ``key`` of ``stage`` during the ``with`` block.
 
-        ``wait``: whether to wait for the lock. Before the block begins, the files of a damaged artifact are moved to
-        another folder, and the damage is reported on stderr.
+        ``wait``: whether to wait for the lock. If the artifact is damaged, its files are moved to another folder before
+        the block begins, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.

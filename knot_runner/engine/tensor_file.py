@@ -142,7 +142,7 @@ class StateParts:
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Write tensors that are unchanged since the previous commit to a new part.
+        """Write a new part with the tensors that have not changed since the previous commit.
 
         If their total size is less than :data:`PART_BYTES`, no part is written.
 

@@ -167,8 +167,8 @@ class LocalWork:
 
         Args:
             module: The module to train. The default is the client's model. Other modules usually contain this model.
-            losses: Function that returns the scalar loss of a batch. It replaces the objective, the proximal term, the
-                control variate and the early stopping of the request.
+            losses: Function that returns the scalar loss of a batch. If given, the objective, the proximal term, the
+                control variate and the early stopping of the request are not used.
         """
         request = self.request
         recipe = self.request.recipe

@@ -37,7 +37,8 @@ class Answers:
         mean: The mean of the messages; {} if the method reads each message.
         each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: Each participant's model, by client number; {} if the server computes the messages.
+        students: The participants' models, which ``plan`` can train on the messages, by client number. The dictionary
+            is empty if the server computes the messages.
     """
 
     mean: ClientMessage

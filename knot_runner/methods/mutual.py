@@ -127,8 +127,8 @@ class TrainParties(OwnTraining):
     - ``weight`` times the mean loss between the party's outputs and the other parties' outputs on a batch of the
       transfer set
 
-    No gradient flows through the other parties' outputs. In the artifact, each weight's name begins with its party's
-    index in ``parties`` and a period, for example ``0.``.
+    No gradient flows through the other parties' outputs. In the artifact, the names of the weights of ``parties[i]``
+    start with ``i.``.
     """
 
     stage: str

@@ -136,7 +136,7 @@ class StageState:
 
 
 def scored(row: LogRow) -> LogRow:
-    """Return the entries of ``row`` that are not None."""
+    """Return ``row`` without the entries that are None, such as missing scores."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -203,7 +203,7 @@ class PartyFederation:
 
     @property
     def data(self) -> str:
-        """Return a digest of everything that training reads: all stored examples and the pretrained weights."""
+        """Return a digest of the data that training reads: all stored examples and the pretrained weights."""
         parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
         trained = {client.name: client.trained for client in self.clients if client.trained}
         return digest([parts, self.random, self.weights, self.server.originals, trained], 64)

@@ -253,7 +253,7 @@ def _clients(partition: Partition) -> tuple[Party, ...]:
 
 
 def resident(task: ImageTask) -> list[ImageData]:
-    """Return the training and test images of ``task`` in the format that engines read."""
+    """Return [training images, test images] of ``task`` in the format that engines read. Pixels are not copied."""
     mean, std = torch.tensor([task.mean, task.std], dtype=torch.float64)
     parts = (task.train, task.test)
     return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
@@ -290,7 +290,7 @@ def check_sizes(federation: Federation) -> list[str]:
     if not small:
         return notes
     size, name = min(small)
-    problem = f"{training.batch_size} exceeds the training set size of {counted(len(small), 'client')}"
+    problem = f"{training.batch_size} is too large for {len(small)} of the clients"
     if training.drop_last or training.small_clients == "stop":
         other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
         smallest = f"(smallest: {name} with {counted(size, 'example')})"

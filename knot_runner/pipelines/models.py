@@ -40,7 +40,7 @@ class KeptModels:
     """The models to write into the run's folder.
 
     ``models`` maps the name of a model to its network and a list of prefixes. The tensor of parameter ``p`` is
-    named prefix + ``p``. If ``p`` has tensors with several prefixes, the last of these prefixes is used.
+    named prefix + ``p``. If several such tensors exist, the one whose prefix is last in the list is used.
 
     ``tensors`` maps names to the models' tensors that are not in ``model.safetensors``.
     """

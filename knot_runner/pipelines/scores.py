@@ -100,7 +100,8 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
 def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
     """Yield the logits of each request.
 
-    The more ``values`` (parameters and logits) one request needs, the fewer models are in memory at a time.
+    ``values`` is the number of parameters and logits of one request. The larger ``values`` is, the fewer models are in
+    memory at a time.
     """
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):

@@ -94,8 +94,8 @@ class RunSet:
     def grouped(self, keys: Sequence[str]) -> RunSet:
         """Return a copy that assigns each run to a row of a table.
 
-        The frame ``runs`` of the copy has a further column ``row``, the index of the table row. Runs with equal
-        values of the settings ``keys`` are in the same row, see :func:`row_numbers`.
+        In the copy, the column ``runs.row`` contains the index of each run's table row. Runs with equal values of the
+        settings ``keys`` are in the same table row, see :func:`row_numbers`.
         """
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
@@ -111,8 +111,8 @@ class RunSet:
     def differing(self) -> pd.DataFrame:
         """Return a frame of the settings in which the runs differ, with one column per setting.
 
-        Settings that cannot change any result are left out. The values are the configured values, even for runs in
-        which a setting has no effect.
+        Settings that cannot change any result are left out. If a setting affects only some of the runs, the frame
+        contains its configured value for all runs.
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
@@ -143,7 +143,7 @@ class RunSet:
             per: What the number in a row describes:
 
                 - "run": a run. The number is from result.json.
-                - "round": a round. The number is from rounds.jsonl, such as ``accuracy``. There is a further column
+                - "round": a round. The number, such as ``accuracy``, is from rounds.jsonl. There is a further column
                   ``round``.
                 - "client": a client in a round. The number is an accuracy. There are further columns ``round`` and
                   ``client``. The metrics ``before`` and ``after`` are the accuracies before and after the client's

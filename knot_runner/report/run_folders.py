@@ -200,7 +200,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
 
 
 def command_for(runs: Sequence[Run]) -> str:
-    """Return the command that creates the missing and invalid results of ``runs``.
+    """Return the command that computes a result for each of the ``runs`` without a valid result.
 
     Return "" if all results are valid, or if the command is unknown.
     """

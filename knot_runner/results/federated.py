@@ -89,11 +89,12 @@ class PersonalPoint(PersonalMeasures):
     """Metrics of all clients' models at one point of personalization.
 
     Attributes:
-        step: The number of completed checkpoints, averaging rounds or gradient steps, depending on the method.
+        step: The number of completed steps. Depending on the method, a step is a checkpoint, a round of averaging, or
+            a gradient step.
         epochs: The number of epochs after the last round.
         sgd_steps: The number of optimizer steps after the last round, averaged over clients.
-        alpha: The evaluated model is ``alpha`` times the trained model plus 1 - ``alpha`` times the model after the
-            last round.
+        alpha: The weight of the trained model in the evaluated model. The model after the last round has the weight
+            1 - ``alpha``.
         phase: Whether the models were trained by clients, or combined from several models.
         valid_accuracy: The accuracy on held-out examples, averaged over clients.
     """
@@ -258,8 +259,7 @@ class PrivacyFacts:
         median_norm: The median norm of the updates before clipping.
         clip_logits: The clipping bound B for logits, if clients send logits. The norm of n rows of logits is at most
             ``B * sqrt(n)``.
-        messages: The number of noisy means that the server reads per round: 2 if the server reads a mean of updates
-            and a mean of logits, otherwise 1.
+        messages: The number of noisy averages per round: 2 if both updates and logits are averaged, otherwise 1.
     """
 
     epsilon: Amount | None

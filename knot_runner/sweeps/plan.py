@@ -27,7 +27,7 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep's plan. ``folder`` holds the jobs' configs, and marks: empty files that signal all processes."""
+    """A sweep's plan. ``folder`` holds job configs and marks. A mark is an empty file that all processes see."""
 
     folder: Path
 

@@ -110,7 +110,7 @@ def cause_of(code: int) -> tuple[Kind, str]:
 def server(job: ComposedJob) -> BaseContext:
     """Return the multiprocessing context of the fork server that starts the processes of jobs.
 
-    When the server starts, it imports the modules that ``job`` needs. Later calls import no further modules.
+    When the server starts, it imports the modules that ``job`` needs. After its start, it imports no other modules.
     """
     return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 

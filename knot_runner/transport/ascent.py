@@ -34,8 +34,8 @@ def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     keeps its relative accuracy. Grassmann, Taksar and Heyman introduced this elimination for Markov chains.
 
     Args:
-        edges: Edge weights, shape [n, n, N]. Entry [k, j] is the weight of the edge between the labels k and j < k.
-            Other entries are ignored.
+        edges: Edge weights, shape [n, n, N]. For j < k, entry [k, j] is the weight of the edge between the labels k
+            and j. Other entries are ignored.
         ground: The weight of each label's edge to an outer ground node, shape [n, N].
         rhs: One or more right-hand sides per problem, shape [n, columns, N]. The result has the same shape.
     """

@@ -64,7 +64,7 @@ def headline(path: Path) -> str:
 def read_config(path: Path) -> Config:
     """Return the settings in the file ``path`` as plain values.
 
-    Do not modify the returned values: they are cached, and all files with the same section share its values.
+    Do not modify the returned values: they are cached, and other calls may return the same objects.
 
     Raises:
         ValueError: The file is missing or too long, or it has aliases, tags, repeated keys or too deep nesting.

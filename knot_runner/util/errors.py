@@ -152,7 +152,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return the end of an error message for the unknown name ``word``.
+    """Return a text that suggests the known name nearest to ``word``. The text is the end of an error message.
 
     If a name in ``known`` is similar (:func:`closest`), the text is ``" (did you mean 'x'?)"``. Otherwise, the text
     names ``listed_by``, a command that lists the known names. Without such a command, the text lists the names

@@ -152,7 +152,9 @@ def json_text(value: object) -> str:
 
 
 def regular(path: Path) -> Path:
-    """Check that ``path`` is a regular file, and return ``path``. A read of a pipe, for example, may never end.
+    """Check that ``path`` is a regular file, and return ``path``.
+
+    Call this function before reading: reading a pipe, for example, may never end.
 
     Raises:
         OSError: ``path`` does not exist or is not a regular file.

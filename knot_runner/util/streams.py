@@ -90,7 +90,7 @@ def lasting() -> Iterator[Stream]:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Flush the output ``out`` of a command, and return the exit code of the command.
+    """Print the buffered output in ``out``, and return the exit code with which the process must end.
 
     If ``code`` is 0 and output was dropped, the exit code is an error code. Otherwise, the exit code is ``code``.
     """

@@ -155,7 +155,7 @@ def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed group ``training`` for one kind of training.
 
     The values come from the group's block ``for_KIND``. Its inner blocks ``on_NAME`` override these values if NAME is
-    the kind of task, the task or the algorithm. Values outside of blocks override all values in blocks.
+    the algorithm, the task or the task's kind. Values outside of blocks override all values in blocks.
 
     Args:
         config: The composed config.
@@ -176,7 +176,7 @@ def training_values(config: Config, kind: str) -> Config:
             f"'{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}'" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"this training supports only these combinations: {', '.join(has)}"
+        why = f"this training supports only {', '.join(has)}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:

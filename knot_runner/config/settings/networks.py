@@ -165,7 +165,7 @@ class MobilenetSettings(ImageModel):
     groups: Channels
 
     def __post_init__(self) -> None:
-        _require_groups(self, [8, self.last], f"8 (block widths are multiples of 8) and of model.last={self.last}")
+        _require_groups(self, [8, self.last], f"model.last={self.last} and of 8 (block widths are multiples of 8)")
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
         fits = self.norm != "group" or narrowest >= 2 * self.groups

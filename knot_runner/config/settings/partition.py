@@ -190,9 +190,10 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the default share of validation images in a distillation: 0.1, or None if validation is not needed.
+    """Return the default of ``valid``, the share of validation images in a distillation.
 
-    Validation is needed if a training stage selects its best epoch, or if ``method.bound`` is true.
+    The default is 0.1, or None if validation is not needed. Validation is needed if a training stage selects its
+    best epoch, or if ``method.bound`` is true.
     """
     method = config["method"]
     training = config["training"]
@@ -216,10 +217,10 @@ def held_out_shares(config: Config) -> Config:
 
     The values are not checked. Two defaults replace null:
 
-    - ``transfer`` is 0.2 if the server distills.
+    - ``transfer`` is 0.2 if the server distills without a separate transfer set.
     - ``valid`` is 0.2 if the method or the personalization needs held-out examples.
 
-    Fields that are still null are left out. With a separate transfer set, ``transfer`` is left out.
+    Fields that are still null are left out.
     """
     partition = config.get("partition") or {}
     method = config.get("method") or {}

@@ -125,7 +125,7 @@ class Settings:
 
 
 def build_run(config: Config) -> Settings:
-    """Import the plug-ins that a composed ``config`` names, and return the settings of the run.
+    """Import the plug-ins of a composed ``config``, and return the settings of the run.
 
     Raises:
         UserError: A setting is wrong, or two settings do not fit together.

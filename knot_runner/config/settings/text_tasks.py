@@ -37,8 +37,8 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     """Return the names of the data sets and files that may be missing.
 
     Args:
-        missing: The setting ``task.missing``: a list of the names, "skip" for all names in ``optional``, or "error"
-            for no names.
+        missing: The setting ``task.missing``. A list is returned unchanged. For "skip", ``optional`` is returned. For
+            "error", an empty list is returned.
         optional: The setting ``task.optional``.
     """
     if isinstance(missing, list):

@@ -29,9 +29,9 @@ Writer = tuple[np.ndarray, list[int]]
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images, with the writer and the file of each image.
 
-    The settings name JSON files, or folders of JSON files. Each writer must be in exactly one train file. The
-    file of a test image is the train file of its writer. Pixels are uint8 if all values are multiples of 1/255,
-    otherwise float32.
+    The settings name JSON files, or folders of JSON files. Each writer must be in exactly one train file. For
+    a test image, the returned file is the train file of the same writer, not the test file. Pixels are uint8 if all
+    values are multiples of 1/255, otherwise float32.
 
     Raises:
         UserError: A file is invalid. The message names the file and the writer.
@@ -50,7 +50,7 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for path, content in _files(folder, settings.local.test):
         for writer, rows in _writers(path, content, settings):
             if writer not in home:
-                raise UserError(f"writer {writer!r} is in no training file. Use files of one data set", path)
+                raise UserError(f"writer {writer!r} is in no training file. Use test files of the same data set", path)
             if writer in test:
                 raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows

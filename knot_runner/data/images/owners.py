@@ -100,7 +100,7 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Return ``images.files`` if ``settings.by`` is "file"; otherwise ``images.users``."""
+    """Return the client number of each image: ``images.files`` if ``settings.by`` is "file", else ``images.users``."""
     return images.files if settings.by == "file" else images.users
 
 

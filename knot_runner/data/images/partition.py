@@ -41,7 +41,7 @@ FLOOR = 10
 #: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
     "dirichlet": "Use fewer clients, partition.floor=1 or a larger partition.alpha",
-    "pairs": "Use fewer clients, or list larger classes in partition.groups",
+    "pairs": "Use fewer clients, or set partition.groups to classes with more training examples",
 }
 
 
@@ -267,8 +267,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"partition=natural needs the {settings.by} of each example, but task {task.name} "
-            f"(task.source={task.source}) names no {settings.by}. Use partition=iid, dirichlet or shards",
+            f"partition=natural needs to know which {settings.by} each example came from, but task {task.name} "
+            f"(task.source={task.source}) does not record the {settings.by}. Use partition=iid, dirichlet or shards",
             f"partition.by={settings.by}",
         )
     clients = settings.embedded_clients

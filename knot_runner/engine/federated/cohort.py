@@ -94,7 +94,7 @@ class LocalTraining:
             vector.
         objective: The training objective.
         inputs: The objective's input tensors by name, each of shape [n, ...] with one row per training example.
-        models: The models whose features the objective reads, by name, such as the client's previous model.
+        models: Models by name, such as the client's previous model. The objective reads their features.
         network: Index of the client's network among the networks of the engine.
         held: Number of held-out examples. They are the last entries of ``rows``, and are used for early stopping, not
             for training. Training stops after ``recipe.patience`` steps without a lower mean loss on

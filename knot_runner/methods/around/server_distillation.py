@@ -53,7 +53,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
         return method
     if method.fold is None and method.fold_each is None:
         raise UserError(
-            f"not supported by method.algorithm={config.algorithm}, which aggregates nothing on the server. Use null",
+            f"requires 'fold' or 'fold_each', but method.algorithm={config.algorithm} defines neither. Use null",
             "method.server_distillation",
         )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))

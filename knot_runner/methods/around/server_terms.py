@@ -97,7 +97,7 @@ def term_program(
         network: The student's network.
         points: The coordinates [C][d] of the classes, for transport costs.
         sent: The models of the K clients.
-        weights: Shape [n, K]: for each of the n examples, the clients' weights in the mean of their hidden features.
+        weights: The weights [n, K] for averaging the K clients' hidden features, for each of the n examples.
             Used only if a term reads hidden layers.
     """
     tensors: Tensors = {}

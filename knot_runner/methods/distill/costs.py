@@ -30,8 +30,8 @@ NUMBER_BYTES = 4
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
     """Return the number of bytes that the owner of local data sends after a stage.
 
-    The owner sends the local model after its training, and the activation records after their computation. The number
-    is 0 after any other stage.
+    After local training, the owner sends the model. After the computation of activation records (statistics), the
+    owner sends the records. The number is 0 after any other stage.
     """
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)

@@ -82,8 +82,8 @@ class TrainStudents(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the weights of the selected epoch, and a dict of training facts.
 
-        The dict holds the facts of :func:`knot_runner.engine.stages.train_epochs`. Its entry ``terms`` holds the weight
-        and the initial ratio of each loss term of the first student (see :meth:`WeightedTerms.weigh`).
+        The dict holds the facts of :func:`knot_runner.engine.stages.train_epochs`. The entry ``terms`` holds the
+        result of :meth:`WeightedTerms.weigh` for the first student.
 
         Raises:
             DivergedError: A loss or a validation prediction is not finite.
@@ -115,7 +115,7 @@ class PickStudent(OwnRequest):
 
 
 def student_name(party: str, number: int) -> str:
-    """Return the name of student ``number``, counted from 0. The students train together as ``party``."""
+    """Return the name of one of the students that train together as ``party``. The first student has number 0."""
     return party if number == 0 else f"{party} {number + 1}"
 
 

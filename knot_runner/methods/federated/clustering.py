@@ -132,7 +132,7 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 def eigengap(values: np.ndarray) -> int:
     """Return the number of clusters: the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1.
 
-    ``values`` holds eigenvalues 1 to N, in ascending order. Source: von Luxburg 2007, 8.3.
+    ``values`` holds the N eigenvalues in ascending order. Source: von Luxburg 2007, 8.3.
     """
     # More than N/2 clusters would include clusters of one client, which are not useful.
     most = max(len(values) // 2, 1)

@@ -113,17 +113,17 @@ def _with_mix(
 def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     """Local program: learn the mixing weights W, and train from the mixed model.
 
-    Let v be the client's own model, and w the global model. The mixed model is v + (w - v) * W. Before index ``start``,
-    W is 1. For each batch, let g be the gradient of the loss at the mixed model. From ``start`` on, W changes by
-    ``-config.rate * g * (w - v)``, and is then clipped to [0, 1].
+    Let v be the client's own model, and w the global model. The mixed model is v + (w - v) * W. The entries of W
+    before index ``start`` are 1. The other entries are learned. For each batch, let g be the gradient of the loss at
+    the mixed model. The learned entries change by ``-config.rate * g * (w - v)``, and are then clipped to [0, 1].
 
     Args:
         settings: ``config``: the settings of the method. ``start``: the index of the first mixed parameter.
             ``max_epochs``: the maximum number of passes over the examples from which W is learned.
-        work: In ``work.tensors``, ``weights`` [P] is v, and ``mix`` [p] is the initial W from ``start`` on.
+        work: In ``work.tensors``, ``weights`` [P] is v. ``mix`` [p] holds the initial values of the learned entries.
 
     Returns:
-        The mean training loss, and two tensors: ``mix`` [p] is the learned W, and ``passes`` is the number of passes.
+        The mean training loss, and two tensors: ``mix`` [p], the learned entries, and ``passes``, the number of passes.
     """
     config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
     request = work.request

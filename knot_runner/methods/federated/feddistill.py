@@ -140,7 +140,8 @@ def fold_labels(
 ) -> Folded:  # fmt: skip
     """Store the participants' messages in the state. Return the new state, and an empty log row.
 
-    Without privacy, each message is stored. With privacy, F_y and N_y are stored; see the module's docstring.
+    Without privacy, each message is stored. With privacy, two estimates from the mean of the messages are stored
+    instead: F_y and N_y of the module's docstring.
     """
     after = dict(state)
     for sent in answers.each:

@@ -99,8 +99,8 @@ def fold(
     """Take FedAvg's server step, and train the generator with the last layer of the new global model.
 
     With privacy, this function replaces :func:`fold_each`. The generator is trained on random labels. A label's
-    probability is proportional to its mean frequency in the participants' messages. Noise can leave no mean frequency
-    positive. Labels are then drawn uniformly.
+    probability is proportional to its mean frequency in the participants' messages. If noise makes all mean
+    frequencies zero or negative, labels are drawn uniformly.
     """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)

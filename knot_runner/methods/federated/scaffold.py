@@ -35,7 +35,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """Return the state with the initial global model. A control variate without a state entry is 0.
+    """Return the state with the initial global model.
 
     Raises:
         UserError: The optimizer is not plain SGD.
@@ -89,7 +89,7 @@ def fold(
     """Take FedAvg's server step, and update the server's control variate (line 17 of Algorithm 1).
 
     Each participant sends the change of its control variate. The mean of these changes is multiplied by ``share``, the
-    fraction of clients that took part, and added to the server's control variate.
+    fraction of clients that took part. The product is added to the server's control variate.
     """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")

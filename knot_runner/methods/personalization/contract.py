@@ -42,7 +42,7 @@ class PersonalFederation(Federation):
         federation: Federation, method: FederatedSettings, start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:  # fmt: skip
-        """Return a PersonalFederation with the attributes of ``federation`` and the other arguments."""
+        """Return a PersonalFederation: ``federation``, extended by ``method``, ``start`` and ``groups``."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
@@ -57,7 +57,8 @@ class Point:
     """An evaluation point of a personalization. Every client has one model at this point.
 
     Attributes:
-        step: The number of completed checkpoints (``cossim``: averaging rounds; ``transfer_matrix``: gradient steps).
+        step: The number of completed averaging rounds (``cossim``), gradient steps (``transfer_matrix``) or checkpoints
+            (all other kinds).
         epochs: The number of epochs that the client has trained after the last round.
         alpha: The weight of the trained model in a mix with theta_0; 1 for the trained model alone.
         phase: ``trained`` if the client has just trained the model. ``combined`` if the model is a combination of

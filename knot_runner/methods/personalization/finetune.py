@@ -53,7 +53,8 @@ def finetune_request(
     """Return the request to train one client from checkpoint ``step`` to the next checkpoint.
 
     The client's loss includes the penalty ``prox * ||theta - theta_0||^2``. The request's proximal term penalizes the
-    distance from the model at checkpoint ``step``, not from theta_0. ``control`` corrects the gradient for this.
+    distance from the model at checkpoint ``step``, not from theta_0. The request's ``control`` adds the rest of
+    the penalty's gradient.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin

@@ -122,7 +122,7 @@ def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> 
 
 
 def trace(request: TableRequest) -> Parts:
-    """Return a table of accuracy and loss. Rows are temperatures. Columns are rounds of the published table.
+    """Return a table of accuracy and loss by temperature, in the rounds that the published table shows.
 
     The loss is the test loss with the logits divided by T. Rounds are counted from 1.
 
@@ -192,12 +192,12 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
         target: Target accuracy of all runs, or "best_of_T4". With "best_of_T4", the target of a run is the best
-            accuracy of the T=4 run that has the same case, seed and ``other``.
+            accuracy of the T=4 run that has the same case, seed and other settings.
 
     Returns:
         ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:
 
-        - ``other``: the text ``other`` of the row's key (:class:`RowSetting`)
+        - ``other``: the field ``other`` of the row's :class:`RowSetting`
         - ``finished``: whether the run is finished
         - ``ran``: number of rounds of the run
         - ``goal``: target accuracy of the run

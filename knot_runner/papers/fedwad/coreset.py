@@ -119,10 +119,12 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch. Return the new state, and a log row with the mean distance and the participating clients.
+    """Run one epoch. Return the new state and a log row.
 
-    The random choice of these clients is seeded by (seed, epoch). Each of these clients sends a gradient for the
-    coreset's points. Then one optimizer step with the mean gradient updates the points.
+    The random choice of participants is seeded by (seed, epoch). Each participant sends a gradient for the points. Then
+    one optimizer step with the mean gradient updates the points.
+
+    The log row holds the participants and their mean distance to the points before the step.
     """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     count = min(config.participants, len(clients.rows))
@@ -187,12 +189,12 @@ def record_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
     points: np.ndarray, more: dict[str, Tensor],
 ) -> None:  # fmt: skip
-    """Write ``coreset.safetensors``, and add to ``record`` the facts that all coreset runs have.
+    """Write ``coreset.safetensors``, and add to ``record`` the entries common to both kinds of coreset runs.
 
     The argument ``rows`` contains the log rows of the descent. The file holds these tensors:
 
     - ``codes``: the argument ``points``
-    - ``points``: the coreset as images, only if the examples are images
+    - ``points``: these points as images; absent if the examples are texts
     - the tensors in ``more``
     """
     tensors = {"codes": torch.from_numpy(points)}

@@ -33,8 +33,8 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
     """Coresets as images, and the distance between coreset and samples by epoch (Fig. 4, 10, 11).
 
     Each combination of task and settings has two panels. The left panel has a row of images for each run, and the right
-    panel has a distance curve for each run. These distances are written to a CSV file. The returned text states each
-    run's final distance to the samples of all clients.
+    panel has a distance curve for each run. These distances are written to a CSV file. The returned text states the
+    distance between each run's final coreset and all clients' samples.
 
     Raises:
         UserError: The points are text features, or a file is damaged.

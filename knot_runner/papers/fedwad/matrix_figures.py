@@ -152,8 +152,8 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) as functions of one setting (Fig. 13, 14).
 
-    The setting is the first of these three in which the runs differ: samples, iterations, support. Colors stand for
-    pairs of data sets, and markers for values of the settings later in this list. All values are written to a CSV
+    The setting is the first of these three in which the runs differ: samples, iterations, support. Each pair of
+    data sets has a color. Markers distinguish the values of the other two settings. All values are written to a CSV
     file. The returned text gives the results at the largest value of the setting.
 
     Raises:

@@ -215,7 +215,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 
 def coreset_summary(name: str, result: CoresetResult) -> Group:
-    """Return the terminal summary of a coreset: distance to all samples, covered classes, and number of points."""
+    """Return the terminal summary of a coreset: number of points, covered classes, and distance to all samples."""
     rows = [
         ("distance to all clients' samples", [bold(f"{result.metrics['distance']['ALL']:.4g}")]),
         ("classes among its nearest samples", [bold(f"{result.classes_covered} of {len(result.labels.names)}")]),

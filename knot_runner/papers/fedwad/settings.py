@@ -119,9 +119,8 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        require(
-            self.samples // self.ratio >= 1, "samples", f"must be {self.ratio} or more (task.ratio), got {self.samples}"
-        )
+        found = f"expected at least {self.ratio} (task.ratio), got {self.samples}"
+        require(self.samples >= self.ratio, "samples", found)
 
 
 @dataclass
@@ -168,7 +167,7 @@ class ImageSetsSettings:
 
 
 def counted_distance(method: Config) -> Config:
-    """Return the settings of ``method`` that affect the result.
+    """Return the settings of ``method`` that count for the run id.
 
     In exact mode, the setting ``support`` has no effect and is removed.
     """

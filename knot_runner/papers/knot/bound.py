@@ -182,7 +182,8 @@ def read_part(
 ) -> StudentPart:  # fmt: skip
     """Return the outputs of student and teachers on examples of ``part``.
 
-    The teachers' probabilities and weights are computed as in training. Then the weights are normalized.
+    The teachers' probabilities and the weights of their losses are computed as in training. Then the weights are
+    normalized.
 
     Args:
         models: The student, and the model from which the student's training started.

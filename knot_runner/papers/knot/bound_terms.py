@@ -85,10 +85,10 @@ def lipschitz_constant(diameter: float) -> float:
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
     """Return the second term of a bound. The term grows with the complexity of the logit functions.
 
-    The form ``printed`` is the term in the paper's Theorem 5.2, without the factor C_M. The form ``derived`` has this
-    factor, as in the paper's eq. 23. For ``sharp`` and ``sharp_empirical``, the term is twice an upper bound on the
-    complexity of the loss. By Maurer (2016), this upper bound is sqrt(2) times the loss's Lipschitz constant times the
-    sum of the complexities of all logits.
+    The form ``printed`` is the term in the paper's Theorem 5.2, where the factor C_M is missing. The form ``derived``
+    has this factor, as in the paper's eq. 23. For ``sharp`` and ``sharp_empirical``, the term is twice an upper bound
+    on the complexity of the loss. By Maurer (2016), this upper bound is sqrt(2) times the loss's Lipschitz constant
+    times the sum of the complexities of all logits.
 
     Args:
         form: The form of the bound.
@@ -265,7 +265,10 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def undeclared(network: Network) -> str:
-    """Return the reason why the complexity is undefined for a student with ``network``; "" if it is defined."""
+    """Return the reason why the last-layer complexity of ``network`` cannot be computed; "" if it can.
+
+    ``bound.json`` lists this reason under ``undeclared``.
+    """
     spec = network.spec
     if isinstance(spec, CustomSettings):
         return f"the function class of model {spec.name} is unknown, so its complexity is infinite"

@@ -119,7 +119,10 @@ def landscape_models(
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """Return the indices of the two clients whose accuracy on held-out examples increases most by fine-tuning."""
+    """Return the indices of the two clients whose landscapes are drawn.
+
+    These clients gain the most accuracy on held-out examples from fine-tuning.
+    """
     sizes = torch.tensor(list(map(len, federation.rows("valid"))), dtype=torch.float64).clamp(min=1)
     correct = state["record/valid"]
     gains = (correct[-1] - correct[0]) / sizes
@@ -129,9 +132,10 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return arrays with the losses on the planes of the clients from :func:`drawn`, and facts with their barriers.
+    """Return arrays and facts about the clients from :func:`drawn`.
 
-    Each barrier (:func:`barrier`) is measured on the segment between the client's models before and after fine-tuning.
+    The arrays hold the losses on each client's plane. The facts hold each client's barriers. Each barrier
+    (:func:`barrier`) is measured on the segment between the client's models before and after fine-tuning.
     """
     arrays: dict[str, Tensor] = {}
     facts = []

@@ -75,10 +75,10 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request for one SGD step of ``model``. The result of the request contains the loss before the step.
+    """Return the request for the loss and the gradient of ``model``: one SGD step with learning rate ``rate``.
 
-    The loss is the mean cross-entropy of the examples ``rows`` at temperature 1. The learning rate is ``rate``. Running
-    statistics do not change.
+    The loss is the mean cross-entropy of the examples ``rows`` at temperature 1, before the step. The gradient is the
+    decrease of the weights, divided by ``rate``. Running statistics do not change.
     """
     recipe = replace(
         personal_recipe(config, federation, client, epochs=1),

@@ -51,7 +51,7 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Return the task's images, or a pool of the task's labeled texts. The pool's ``notes`` describe the features.
+    """Return the task's images, or a pool of the task's labeled texts.
 
     Raises:
         UserError: The examples cannot be read.

@@ -79,7 +79,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
-    """Return a pool of a task's labeled texts. The pool's ``notes`` describe the features.
+    """Return a pool of a task's labeled texts. If ``spec`` is given, one of the pool's ``notes`` describes ``spec``.
 
     Raises:
         UserError: The texts cannot be read.

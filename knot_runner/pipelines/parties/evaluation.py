@@ -48,8 +48,8 @@ def evaluate(
 
     - ``teachers``: metrics of each teacher on its own test set
     - ``baselines``: metrics of each teacher on the global model's test set. If there are several teachers,
-      the model ``ensemble`` predicts the mean of their probabilities. If ``method.view`` is set, clients' models see
-      the original images, not the view.
+      the model ``ensemble`` predicts the mean of their probabilities. If ``method.view`` transforms the global model's
+      images, teachers that belong to clients still see the original images.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)

@@ -80,7 +80,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
 
     Raises:
         UserError: The weights of a finished run do not fit the settings, or the settings select pretrained weights for
-            another teacher.
+            a teacher that is trained from scratch.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):

@@ -37,7 +37,7 @@ class Evidence:
         notes: Notes for the user.
         bounds: ``bounds[1]`` counts the effects that are lower bounds. ``bounds[-1]`` counts the effects that are upper
             bounds. An effect is a bound if one of its runs did not reach the target accuracy.
-        one_sided: Whether at least one effect has both a diverged and a done run. Always False for
+        one_sided: Whether, for at least one effect, some runs diverged while others finished normally. Always False for
             :data:`TARGET_MEASURES`.
         basis: The sources of variation that the interval covers.
         refused: Whether the claim is refused because its runs hold out different fractions of the training examples.

@@ -88,7 +88,7 @@ class Effect:
 
     @property
     def one_sided(self) -> bool:
-        """Return whether at least one run of the effect diverged and at least one run is done."""
+        """Return whether some runs of the effect diverged while others finished normally."""
         return {"diverged", "done"} <= {run.status for run in self.runs}
 
 
@@ -122,7 +122,7 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return a message about the first effect whose runs hold out different fractions of the training examples.
 
-    The fractions are the settings in :data:`TRAINING_SHARES`, except those that the claim varies. The message is "" if
+    The settings :data:`TRAINING_SHARES` are compared. Settings that the claim varies are ignored. The message is "" if
     there is no such effect.
     """
     for effect in effects:

@@ -48,7 +48,7 @@ class Verdict:
             or that the claim is already decided.
         planned: The preset's planned number of seeds.
         look: The number of seeds in the interim analysis that gives the verdict; 0 before the first analysis.
-        share: The fraction of the 5% type-I error that this analysis may spend. None before the first analysis.
+        share: The fraction of the 5% type-I error that the interim analysis may spend. None before the first analysis.
         p: The p-value without correction.
         adjusted: The p-value, corrected for interim analyses and for the number of claims.
         basis: The sources of variation that the interval covers.

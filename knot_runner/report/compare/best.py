@@ -114,8 +114,8 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best candidate in each row of the table.
 
     A candidate is a combination of values of the searched settings. Its seeds are those for which it has the measure.
-    All candidates of a row are compared at the same set of seeds: the set that the largest number of candidates have. A
-    candidate is eligible if it has the measure for every seed in this set.
+    All candidates of a row are compared at the same set of seeds. If the candidates have different sets, the most
+    common set is used. A candidate is eligible if it has the measure for every seed in this set.
 
     Args:
         runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched
@@ -164,7 +164,7 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
 
 
 def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> Iterator[str]:
-    """Yield lines that explain how the best candidates were selected, and how the selection biases the numbers."""
+    """Yield lines that explain how the best candidates were selected, and why their results are optimistic."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = counts.settings
     number = " to ".join(map(str, dict.fromkeys((tried.min(), tried.max()))))

@@ -71,8 +71,8 @@ class ColumnGroup:
     def heading(self, column: int) -> str:
         """Return the heading of a column. ``column`` is the index of the column.
 
-        If ``head`` or ``heads`` is set, it gives the heading. Otherwise, the heading of a single column ALL is the
-        title of the metric, and the heading of any other column is its name.
+        If ``head`` or ``heads`` is set, it gives the heading. Otherwise, the heading is the name of the column. If
+        ALL is the only column, the title of the group's metric replaces this name.
         """
         if self.head or self.heads:
             return self.head or self.heads[column]
@@ -121,7 +121,9 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table, which consists of one or more grids. A comparison has a single grid without a title.
+    """A table, which consists of one or more grids.
+
+    A comparison (the table of ``knot-runner compare``) has a single grid without a title.
 
     Attributes:
         heads: The headings of the columns that identify a row.

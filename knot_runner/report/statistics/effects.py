@@ -50,9 +50,8 @@ class EffectEstimate:
         effect: The mean over seeds.
         seeds: The number of seeds.
         spread: The standard deviation over seeds; None for one seed.
-        shared: The part of the mean's variance that arises because all seeds use the same test examples. More seeds do
-            not reduce this part.
-        items: The variance of the mean if the seeds are fixed and only the test examples vary.
+        shared: The mean covariance between the effects of two seeds when the test examples are resampled.
+        items: The variance of the mean when the test examples are resampled and the seeds are fixed.
     """
 
     effect: float

@@ -61,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield footnotes on results that are not comparable because of their data sources or amounts of training data."""
+    """Yield footnotes on runs that mix data sources, use no real data, or differ in the amount of training data."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
@@ -105,7 +105,7 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield up to two footnotes that state why values in the column ALL are not comparable.
+    """Yield up to two footnotes on missing data sets, which make the values in the column ALL incomparable.
 
     If the runs have different data sets, the values are not comparable between runs. If the paper has data sets that no
     run has, the values are not comparable with the paper.

@@ -70,7 +70,8 @@ class TableKind:
         usual: The default metrics.
         printed: Tables of this kind can be compared only with a paper's table whose kind is ``printed``. If "", no
             comparison is possible.
-        needs: If not "", ``report.paper`` is required. If it is missing, the error message suggests ``needs``.
+        needs: A paper's table that the error message suggests if ``report.paper`` is missing. If "", the key
+            ``report.paper`` is optional.
         options: Additional keys that ``report:`` may have for this kind of table.
         layout: The layout in a terminal.
     """

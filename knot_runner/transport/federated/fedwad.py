@@ -85,7 +85,7 @@ class FederatedDistance:
     xi: Measure
     #: [K] number of points of xi^k after each iteration k
     supports: list[int]
-    #: [K] estimates from measures alone, without any distance from clients (Theorem 3.2); empty for random t
+    #: [K] estimates from measures alone, without any distance from clients (Theorem 3); empty for random t
     server_only: list[float]
     #: total (epsilon, delta) of each client, by basic composition; None without privacy
     spent: tuple[float, float] | None

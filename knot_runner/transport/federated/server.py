@@ -49,8 +49,8 @@ def next_measure(
     """Return the server's next measure xi^k, and W_2 between the measures xi_mu and xi_nu of the two clients.
 
     xi^k is interpolated from the second client's measure towards the first client's measure, as in the public code.
-    xi^k lies on a geodesic between xi_mu and xi_nu (in approximate mode by Theorem 1). The returned W_2 therefore
-    equals W(xi_mu, xi^k) + W(xi^k, xi_nu).
+    In both modes, xi^k lies on a geodesic between xi_mu and xi_nu. The returned W_2 therefore equals
+    W(xi_mu, xi^k) + W(xi^k, xi_nu).
     """
     # In approximate mode, Theorem 1 applies, because both measures have S points and the masses of xi^0.
     return interpolate(second.measure, first.measure, t, mode)
@@ -65,7 +65,7 @@ def total(first: Message, second: Message) -> float:
 
 
 def server_only(between: float, t: float) -> float:
-    """Return an estimate of W(mu, nu) that needs no distances from the clients (Theorem 3.2).
+    """Return an estimate of W(mu, nu) that needs no distances from the clients.
 
     ``between`` is W(xi_mu^k, xi_nu^k), the distance between the measures of the two clients in iteration k. Both
     clients must use the same ``t``. The estimate is ``between / t``. It is exact for k = 1 and t = 1/2 if mu, nu and

@@ -191,7 +191,8 @@ class Tile:
 
     Attributes:
         pairs: The indices of the two sets of each pair, shape [m, 2].
-        times: The three values of t for each pair and iteration, shape [m, K, 3] (:func:`draw_times`).
+        times: For each pair and iteration, the positions t of three interpolations, shape [m, K, 3]
+            (:func:`draw_times`).
         start: The centered features [S, d] of the points from :func:`first_points`.
         openings: A dict from the index of a set to the set's results of iteration 1.
         gram: Inner products of each pair's label vectors, shape [m, B, B] (:meth:`LabelProducts.of_pairs`).

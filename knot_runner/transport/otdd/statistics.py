@@ -37,7 +37,7 @@ class LabeledSamples:
     def __post_init__(self) -> None:
         bad = (~np.isfinite(self.points).all(1)).sum()
         if bad:
-            raise UserError(f"{bad} of {self.size} have features that are not finite", "samples")
+            raise UserError(f"{bad} of {self.size} points have values that are not finite", "samples")
 
     @property
     def size(self) -> int:

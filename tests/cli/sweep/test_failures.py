@@ -139,4 +139,4 @@ def test_sweep_labels_outcomes_by_differing_overrides(tmp_path):
     assert code == 1 and "1 done, 2 failed, 1 diverged" in errors, errors
     assert "femnist fedavg seed 0 training.lr=0.01 training.batch_size=8: done" in errors
     assert "femnist fedavg seed 0 training.lr=1e+30 training.batch_size=8: diverged in round 1" in errors
-    assert errors.count("training.batch_size: 99999 exceeds") == 2  # as it happened, and in the summary
+    assert errors.count("training.batch_size: 99999 is too large") == 2  # as it happened, and in the summary

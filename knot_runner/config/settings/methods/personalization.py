@@ -79,7 +79,7 @@ class FinetuneSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
-    """Mixes each client's model before fine-tuning (weight ``1-alpha``) and after (weight ``alpha``)."""
+    """Mixes each client's federated model (weight ``1-alpha``) and fine-tuned model (weight ``alpha``)."""
 
     kind: str
     #: weights alpha to evaluate
@@ -105,7 +105,7 @@ class SoupSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class CossimSettings(LocalSettings):
-    """Alternates local training and similarity-weighted model averaging (cosine similarity of label histograms)."""
+    """Alternates local training with averaging weighted by cosine similarities of label histograms."""
 
     shares_models = True
     kind: str

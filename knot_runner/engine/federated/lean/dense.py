@@ -189,7 +189,7 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether this class is faster than an ordinary dense layer.
+        """Return whether :meth:`affine` is faster than an ordinary dense layer for these images.
 
         It is faster if few pixels need a dense product: at most the fraction :data:`MOST_MULTIPLIED` of all pixels.
         """

@@ -175,7 +175,7 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this stem needs at most ``MIN_SAVING`` times as many multiplications as a dense layer.
+        """Return whether this stem's multiplications, divided by those of a dense layer, are at most ``MIN_SAVING``.
 
         Args:
             images: The number of images.
@@ -188,7 +188,7 @@ class Gram(Stem):
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Return batches. A batch is a triple (rows of ``start``, rows of ``products``, positions) of its images.
+        """Return batches of images, each as a triple: rows of ``start``, rows of ``products``, and positions.
 
         ``crops`` must be None, because this stem does not support augmentation.
         """

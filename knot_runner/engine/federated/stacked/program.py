@@ -116,8 +116,8 @@ class Program:
         self.loss_rows = {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "this engine does not support an objective whose loss uses different tensors for different clients. "
-                "Return these tensors in the objective's rows (one row per example), or use hardware.engine=loop",
+                "the clients' loss functions hold different tensors, which this engine does not support. "
+                "Let the objective return these tensors as rows (one per example), or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:

@@ -120,7 +120,8 @@ def work_times(
     """Return a dict from client number to the virtual time that the client needs for its ``requests``.
 
     Each client receives ``down`` values and sends ``up`` values. The training time covers all models that the client
-    trains. It includes the additional epochs of local programs (``LocalProgram.further``).
+    trains. It includes epochs that a local program trains in addition to the request's epochs
+    (``LocalProgram.further``).
     """
     compute = seconds_per_example(fleet, federation)
     sending = sending_seconds(fleet, federation, down, up)

@@ -61,7 +61,10 @@ class Synchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state ``after`` with the clock set to the end of the round, and the log entries of the fleet."""
+        """Return the state at the end of the round, and the log entries of the fleet.
+
+        The state differs from ``after`` only in the clock.
+        """
         _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 

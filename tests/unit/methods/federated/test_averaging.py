@@ -121,7 +121,7 @@ def test_settings_that_clients_cannot_fulfil(world):
         check_sizes(world.with_training(batch_size=10).federation)
     allowed = world.with_training(batch_size=10, small_clients="allow").federation
     (note,) = check_sizes(allowed)
-    assert note.startswith("training.batch_size=10 exceeds the training set size of 1 client; ")
+    assert note.startswith("training.batch_size=10 is too large for 1 of the clients; ")
     with refuses():
         check_sizes(world.with_training(batch_size=10, small_clients="allow", drop_last=True).federation)
     assert check_sizes(world.federation) == []
