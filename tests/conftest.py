@@ -38,8 +38,7 @@ os.environ.setdefault("KNOT_HARDWARE", "cpu")
 # Only tests marked real_data see the real data sets; processes of pytest-xdist inherit the second name.
 os.environ.setdefault("KNOT_TEST_DATA", os.environ.pop("KNOT_DATA", ""))
 os.environ.pop("KNOT_DATA", None)
-# Threads that wait for each other burn most of the time of small arrays: with one, the suite takes half as long. Before
-# torch and numpy are imported, and for the processes that tests start.
+# With one thread, the suite takes half as long. Set before torch and numpy are imported; started processes inherit it.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 

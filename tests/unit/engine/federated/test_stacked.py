@@ -21,8 +21,6 @@ from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, assert_alike, cohort, equal, images, made
 
 SIZES = (23, 16, 5, 1, 9, 30, 12)
-
-
 stacked = functools.partial(made, "stacked")
 
 
@@ -115,16 +113,11 @@ def test_stacked_bf16_differs_slightly_from_float32():
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_tf32_is_allowed_only_with_this_precision_and_while_training(monkeypatch, precision):
-    seen = []
-    flags = torch.backends.cuda.matmul, torch.backends.cudnn
-    run = Program.run
+    seen, run, flags = [], Program.run, (torch.backends.cuda.matmul, torch.backends.cudnn)
     monkeypatch.setattr(Program, "run", lambda *args: (seen.extend(flag.allow_tf32 for flag in flags), run(*args)))
-    before = [flag.allow_tf32 for flag in flags]
-    stacked(MODELS["mlp"], torch.float32, precision=precision).train(
-        cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
-    )
-    assert set(seen) == {precision == "tf32"}
-    assert [flag.allow_tf32 for flag in flags] == before
+    before, requests = [flag.allow_tf32 for flag in flags], cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
+    stacked(MODELS["mlp"], torch.float32, precision=precision).train(requests)
+    assert set(seen) == {precision == "tf32"} and [flag.allow_tf32 for flag in flags] == before
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
@@ -147,13 +140,9 @@ engine = functools.partial(stacked, MODELS["mlp"])
 
 
 def test_out_of_memory_detects_error_beneath_another():
-    try:
-        try:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        finally:
-            raise RuntimeError("operation not permitted when stream is capturing")  # as the end of a capture may
-    except RuntimeError as problem:
-        assert out_of_memory(problem)
+    problem = RuntimeError("operation not permitted when stream is capturing")  # as the end of a capture may raise
+    problem.__context__ = torch.OutOfMemoryError("CUDA out of memory")
+    assert out_of_memory(problem)
     assert out_of_memory(torch.OutOfMemoryError()) and not out_of_memory(RuntimeError("CUDA error: device assert"))
 
 
