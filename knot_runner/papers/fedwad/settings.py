@@ -119,7 +119,7 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        found = f"expected at least {self.ratio} (task.ratio), got {self.samples}"
+        found = f"expected at least {self.ratio}, the value of task.ratio, got {self.samples}"
         require(self.samples >= self.ratio, "samples", found)
 
 
