@@ -54,7 +54,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
 
     Args:
         wanted: The measures to compute.
-        runs: A dict from run id to finished run. The files :data:`RECORDS` of the runs must be undamaged.
+        runs: A dict from run id to finished run. Each run's files that :data:`RECORDS` names must be undamaged.
     """
     bank: Bank = {}
     problems: Problems = {}
