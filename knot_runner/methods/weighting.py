@@ -84,7 +84,7 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the function named ``weighting`` needs probability biases; True for all plug-in functions."""
+    """Return whether the weighting named ``weighting`` reads :func:`probability_bias`. All plug-in weightings do."""
     return weighting not in ("A", "D", "U")
 
 

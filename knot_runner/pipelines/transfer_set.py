@@ -94,7 +94,7 @@ def server_examples(
     if own is not None:
         transfer = len(data.labels) + torch.arange(len(own.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
-        problem = f"a share of {spec.valid:g} is less than one of the {len(transfer)} transfer examples"
+        problem = f"a share of {spec.valid:g} gives no examples, because there are {len(transfer)} transfer examples"
         raise UserError(problem, "method.server_distillation.valid", hint="Use 0, or a larger share")
     everything = joined_data([part for part in (data, own, random) if part is not None])
     total = len(everything.labels)
