@@ -42,15 +42,13 @@ os.environ.pop("KNOT_DATA", None)
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
-# No test is about how fast an example is: on a busy machine any may be slow.
 settings.register_profile("suite", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 # Runs that are interrupted by a test must hear it, also where the suite itself runs in the background of a shell.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Modules whose tests start processes and wait for them, in two parts that take about as long; the first has
-#: ``sweep/``, too.
+#: Modules whose tests start processes and wait for them, in two parts of equal time (the first with ``sweep/``).
 LONG_BESIDE_SWEEPS = {"test_guides", "test_distance_runs", "test_execute"}
 LONG = {"test_federated", "test_coreset_runs", "test_matrix_runs", "test_presets", "test_cli",
         "test_check", "test_methods", "test_killed_methods", "test_matrix", "test_without_a_paper"}  # fmt: skip
@@ -177,9 +175,8 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked ``paper`` without the folder of that paper, and sort the others: pytest-xdist gives each
-    of two workers one half to begin with (of three a third, which steal from each other soon). What starts processes
-    and waits for them comes first in either, so that in the end only short tests are left to be shared out."""
+    """Leave out tests marked ``paper`` without the folder of that paper. Sort the others: tests that start processes
+    come first in each half, where workers of pytest-xdist begin, so that only short tests are left at the end."""
     assert sum(item.get_closest_marker("thorough") is not None for item in items) <= 30, "make tests faster instead"
     needed = {item: {name for mark in item.iter_markers("paper") for name in mark.args} for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not needed[item] <= PAPERS])
@@ -205,16 +202,14 @@ def process_server() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def disks_not_waited_for() -> Iterator[None]:
-    """No test cuts the power, so none waits until a disk has what was written. Tests of what is synced, and in which
-    order, put their own function in this one's place; processes of their own do sync."""
+    """Replace ``os.fsync``: no test cuts the power. Tests of what is synced put their own function in its place."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)  # a wrong one is still an error
         yield
 
 
 def pytest_collection_finish() -> None:
-    """Freeze collected objects, which live to the end, so that the garbage collector ignores them; it is to look at
-    others less often, too, which would take a tenth of the time."""
+    """Let the garbage collector, which takes a tenth of the time, ignore collected tests and run less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -46,7 +46,7 @@ def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon:
 
     Returns:
         ``h = g + eps * log(q)``, shape [n, N], up to a constant per column, and the smallest relative flow, shape [N].
-        g is the dual potential of q. Where q = 0, h is at most ``-1e8 * eps``.
+        g is the dual potential of q. Where q = 0, h is about ``-1e8 * eps``.
     """
     lengths = trees.lengths
     below = trees.below

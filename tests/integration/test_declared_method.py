@@ -109,11 +109,9 @@ BAD = [
     (["method.personalization=soap"], "kind: unknown personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
     (["+method.head_epochs=2"], "not a setting of method.algorithm=kept (algorithms with this setting: fedrep)"),
-    (
-        ["method=fedavg", "+method.at=1"],
-        "method.at: not a setting of method.algorithm=fedavg (algorithms with this setting: kept)",
-    ),
+    (["method=fedavg", "+method.at=1"], "method.at: not a setting of method.algorithm=fedavg (algorithms with "),
     (["method=local", "privacy=user_level"], "the clients send nothing, so there is nothing to protect"),
+    (["method.personalization=cossim", "privacy=user_level"], "personalized models to other clients without clipping"),
 ]
 
 

@@ -18,7 +18,6 @@ GRID = ["seed=0,1", "training.rounds=40", "training.local_epochs=4"]
 
 
 def forked(out, *grid):
-    """The sweep in a process of its own, with jobs of the server of all tests."""
     return Forked(*small(out, *grid))
 
 

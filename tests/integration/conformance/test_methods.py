@@ -40,10 +40,7 @@ RESUMED = {
     "feddf of another data set": ["method=feddf", *OTHER_SET],
 }
 #: Small networks, which engines compute in ways of their own.
-NETWORKS = {
-    "wrn_16_1": ["model.depth=10"],
-    "vgg8": ["model.stages=[[4],[8,8]]", "model.pools=2"],
-}
+NETWORKS = {"wrn_16_1": ["model.depth=10"], "vgg8": ["model.stages=[[4],[8,8]]", "model.pools=2"]}
 
 
 def words_of(top, algorithm):

@@ -223,6 +223,13 @@ def test_semi_dual_starts_degenerate_rows_from_large_epsilon(monkeypatch):
     assert solved.iterations[0] > 4 > solved.iterations[1]
 
 
+@pytest.mark.parametrize("p", [[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
+def test_limit_potential_is_finite_and_low_where_no_mass_is(p):
+    p, q = np.array(p)[:, None], np.array([[0.5], [0.5], [0], [0]])
+    h, _ = limit_potential(q, excess_of(p, q), transport_trees(ground_cost(LINE[:4]).numpy()), 0.01)
+    assert np.isfinite(h).all() and (h[2:] < -9e5).all()
+
+
 def test_transport_trees_returns_none_for_unsuitable_costs():
     points = torch.rand(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert transport_trees(ground_cost(points).numpy()) is None

@@ -1,6 +1,7 @@
 """The training loop: it equals a textbook one, and a killed training ends as an undisturbed one."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -137,10 +138,15 @@ def test_resumption_keeps_best_epoch(request_, place, tmp_path, monkeypatch, cri
     assert all(torch.equal(resumed[name], tensor) for name, tensor in weights.items())
 
 
-def test_train_network_ends_at_loss_that_is_not_finite(request_, place, tmp_path):
+def test_train_network_ends_at_loss_or_predictions_that_are_not_finite(request_, place, tmp_path, monkeypatch):
     wild = dataclasses.replace(request_, training=stage(3, 16, 1e30, 0.0))
     with pytest.raises(DivergedError, match="local A: loss is not finite in epoch [12]"):
         loop.train_network(wild, place, tmp_path / "work", nothing)
+    outputs = iter([torch.zeros(4, 2), torch.full((4, 2), math.nan)])
+    monkeypatch.setattr(loop, "forward_all", lambda *_: next(outputs))
+    monkeypatch.setattr(loop.metrics, "measured_score", lambda *_: 0.5)
+    with pytest.raises(DivergedError, match="local A: predictions are not finite in epoch 2"):
+        loop.train_network(request_, place, tmp_path / "other", nothing)
 
 
 def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
