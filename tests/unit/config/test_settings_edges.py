@@ -28,7 +28,7 @@ def parts() -> dict[str, Any]:
         "mlp": MlpSettings("mlp", "mlp", [4], "logits"), "pairs": Pairs("pairs", 4, [[0, 1], [2, 3]]),
         "cnn": CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1)], [6], "logits"),
         "training": federated.settings.training, "partition": federated.settings.partition,
-        "method": federated.method, "server": federated.method.server,
+        "method": federated.method, "server": federated.method.server, "images": federated.settings.task,
         "loss": SinkhornSettings("sinkhorn", "newton", 1e-3, 1e-6, 0.5),
     }  # fmt: skip
 
@@ -45,7 +45,7 @@ EDGES = [
     ("server", "lr", [1e-9], [0.0]), ("server", "beta1", [0.0, 0.999], [1.0, -0.1]),
     ("server", "beta2", [0.0, 0.999], [1.0, -0.1]), ("server", "tau", [1e-9], [0.0]),
     ("partition", "num_clients", [1, None], [0]), ("partition", "least", [1], [0]),
-    ("partition", "embedded_clients", [1], [0]),
+    ("partition", "embedded_clients", [1], [0]), ("images", "shape", [[1, 28, 4096]], [[1, 28, 4097]]),
     ("partition", "alpha", [1e-9, 1e6], [0.0, 1.1e6]),
     ("task", "max_length", [8, 512], [7, 513]), ("task", "max_examples", [10, None], [9]),
     ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]]), ("embedded", "rows", [20], [19]),
