@@ -51,7 +51,7 @@ class ClassSums:
 
 @dataclass(frozen=True)
 class TestSet:
-    """Predictions on one test set with N examples and C classes."""
+    """One test set with N examples and C classes: the true class and the prediction of each example."""
 
     __test__ = False  # not a class of tests
 

@@ -87,9 +87,9 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return ``text``, which quotes the content of a bundle, as one line without control characters.
+    """Return the message ``text``, which may quote a bundle, as one line without control characters.
 
-    The middle part of a long message is removed.
+    If the message is long, its middle part is removed.
     """
     if len(text) > LONGEST_QUOTE:
         text = f"{text[: LONGEST_QUOTE // 2]} ... {text[-LONGEST_QUOTE // 2 :]}"
@@ -115,7 +115,7 @@ def _unpack(path: Path, archive: BinaryIO, temporary: Path) -> list[str]:
             raise UserError(problem, path)
         file = temporary / name
         if file.exists():
-            raise ValueError(f"{name} is repeated")
+            raise ValueError(f"it contains two files named {name}")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(read_content(archive, size))
         folders[member[1]] = True

@@ -149,7 +149,7 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """Convert jobs to the class :class:`Job` that tables and figures use.
+    """Convert each job to a reference to its run. Tables and figures use these references.
 
     By default, tables and figures leave out runs whose data have changed. If ``keep`` is true, they include these runs.
     """

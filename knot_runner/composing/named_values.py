@@ -49,8 +49,8 @@ RUN_PREFIX = "run:"
 def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
     """Return ``config`` with the names in the method's settings replaced by values from YAML files.
 
-    - The name of a model is replaced by the settings of the model. A teacher may also be a finished run, given as
-      ``run:ID`` or ``run:FOLDER``.
+    - The name of a model is replaced by the settings of the model. A teacher given as ``run:ID`` or
+      ``run:FOLDER`` is replaced by the result of :func:`teacher_run`.
     - The name of a loss, schedule, synthesis or personalization is replaced by the values in
       ``conf/base/GROUP/NAME.yaml``.
     - Missing values of a loss, loss term, schedule, synthesis or personalization also come from this file.

@@ -277,7 +277,7 @@ def _convert_union(options: tuple[Any, ...], value: object, where: str) -> Any:
             words += typing.get_args(option)
             problems.insert(0, problems.pop())  # the last problem concerns another option, if there is one
     if words and len(problems) > 1:
-        raise UserError(f"{problems[-1]}. Alternatively, use {' or '.join(map(repr, words))}")
+        raise UserError(f"{problems[-1]}. Also accepted: {' or '.join(map(repr, words))}")
     raise problems[-1]
 
 

@@ -180,7 +180,7 @@ def _text(source: str, line: int, record: Mapping[str, object], column: str | No
     if column is None or _is_missing(value := record.get(column)):
         return None
     if not isinstance(value, str):
-        raise UserError(f"line {line}: column '{column}' has {str(value)[:40]!r}, not text. Check 'columns'", source)
+        raise UserError(f"line {line}: column '{column}' is not a string: {str(value)[:40]!r}. Check 'columns'", source)
     # a lone surrogate (JSON "\ud800") is not a character, so neither tokenizers nor files accept it
     return value.encode(errors="replace").decode().strip() or None
 

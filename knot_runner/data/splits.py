@@ -47,7 +47,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"one part of the split would be empty (rows: {count}). Use another share, or more rows", key)
+        raise UserError(f"the split puts all rows (total: {count}) in one part. Use another share, or more rows", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 

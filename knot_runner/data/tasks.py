@@ -25,7 +25,7 @@ class Examples:
         pairs: N second sentences, for tasks on sentence pairs; otherwise None.
         labels: Index of each text's label, int64 of shape [N]; -1 for a text without a label.
         clients: A dict from kind of client, such as ``speaker``, to a list of N names: the client of each text. A name
-            is None for a text without a client. The digest does not include these names.
+            is None for a text without a client.
         users: None if no text has a client. Otherwise, the index of each text's client, int64 of shape [N]; -1 for a
             text without a client. All indices refer to clients of the same kind.
     """

@@ -212,8 +212,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    If another version of the code wrote ``commit``, ``note`` is called with a warning. In this case, the result is
-    false if the argument ``code`` is given (``--stale=rerun``).
+    If another version of the code wrote ``commit``, ``note`` is called with a warning. The result is then false if
+    ``code`` is set (``--stale=rerun``), and true otherwise.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:

@@ -226,11 +226,11 @@ def sample_epoch(
         augment: The augmentation.
 
     Returns:
-        The pair (order, augmentation). Let n be the number of images in the epoch. Entry i of the order, shape [n], is
-        the index (from 0 to ``count - 1``) of the i-th image of the epoch. Row i of the augmentation, shape [n, 3],
-        belongs to entry i of the order. The columns are (1) the vertical offset of the crop in the padded image, (2)
-        its horizontal offset, and (3) whether the crop is flipped (1 or 0). If ``augment`` is "none", the augmentation
-        is None.
+        The pair (order, augmentation). Let n be the number of images that are not left out. Entry i of the order, shape
+        [n], is the index (from 0 to ``count - 1``) of the i-th image of the epoch. Row i of the augmentation, shape
+        [n, 3], belongs to entry i of the order. The columns are (1) the vertical offset of the crop in the padded
+        image, (2) its horizontal offset, and (3) whether the crop is flipped (1 or 0). If ``augment`` is "none", the
+        augmentation is None.
     """
     kept = count
     if drop_last:

@@ -102,7 +102,7 @@ class OwnRequest(ABC):
 
         Args:
             resources: The store and the device (:class:`~knot_runner.engine.loop.Resources`).
-            work: The folder for saved states (commits).
+            work: The folder for saved states.
             report: Function for progress messages, called with (finished steps, total steps, short text).
         """
 

@@ -32,8 +32,8 @@ Report = Callable[[int, int, str], None]
 class Trainee:
     """Base class of objects that :func:`train_epochs` trains.
 
-    A subclass defines :meth:`epoch`. This method may change only ``module`` and ``optimizer``, because no other state
-    is saved in commits.
+    A subclass defines :meth:`epoch`. This method may change only ``module`` and ``optimizer``, because no other
+    state of the object is saved after an epoch.
     """
 
     module: nn.Module

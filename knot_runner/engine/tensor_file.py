@@ -164,7 +164,7 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return one entry per part: its file name, its digest, and the names of its tensors that the state uses."""
+        """Return each part's file name, its digest, and the names of the tensors that the state reads from the part."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:

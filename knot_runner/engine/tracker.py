@@ -96,12 +96,12 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 
 
 def counting_keys(row: LogRow) -> Counters:
-    """Return a dict from each key of the flat dict ``row`` to the key of its counter.
+    """Return a dict from keys of the flat dict ``row`` to the keys of their counters.
 
-    A counter is an entry of the same row that counts rounds, iterations or epochs. Its key is one of :data:`STEPS`,
-    with or without a prefix. For a key with a prefix, the counter with the same prefix is preferred: the counter of
-    ``valid/loss`` is ``valid/epoch`` if the row contains it, and otherwise ``epoch``. Keys without a counter are left
-    out.
+    Keys without a counter are left out. A counter is an entry of the same row that counts rounds, iterations or epochs.
+    Its key is one of :data:`STEPS`, with or without a prefix such as ``valid/``. For a key with a prefix, the counter
+    with the same prefix is preferred: the counter of ``valid/loss`` is ``valid/epoch`` if the row contains it, and
+    otherwise ``epoch``.
     """
     keys = {}
     for key in row:

@@ -51,7 +51,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Log one ``row``. ``steps``: a dict from a key in ``row`` to the key of its x-axis."""
+        """Log one ``row``. ``steps``: the result of :func:`~knot_runner.engine.tracker.counting_keys` for ``row``."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)

@@ -106,7 +106,7 @@ class Sent:
     Attributes:
         examples: The number of the client's training examples.
         facts: Values to log about the message, such as its norm.
-        model: The client's model, if the server computes this message in place of the client; otherwise None.
+        model: If this is a second message that the server computes, the client's model; otherwise None.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 

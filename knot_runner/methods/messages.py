@@ -37,7 +37,7 @@ class Answers:
         mean: The mean of the messages; {} if the method reads each message.
         each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: The participants' models, which ``plan`` can train on the messages, by client number. The dictionary
+        students: The participants' models, by client number. ``plan`` can train them on the messages. The dictionary
             is empty if the server computes the messages.
     """
 
@@ -213,8 +213,8 @@ def run_exchange(
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Return the second message of a client whose outputs are all 0.
 
-    The result has the same tensor names and shapes as every second message of ``round``. In rounds without second
-    messages, the result is {}.
+    The result has the same tensor names and shapes as the clients' second messages of ``round``. In rounds without
+    second messages, the result is {}.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

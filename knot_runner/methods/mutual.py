@@ -53,7 +53,7 @@ def init(config: MutualSettings, federation: PartyFederation) -> StageState:
     if len(learners(config, federation)) < 2:
         alone = federation.clients[0].name
         raise UserError(
-            f"mutual learning needs two models, but 'false' leaves only the model of {alone}. Use true",
+            f"mutual learning needs two models, but {alone} is the only client. To add the global model, use true",
             "method.global_model",
         )
     return StageState()

@@ -84,7 +84,7 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting named ``weighting`` reads :func:`probability_bias`. All plug-in weightings do."""
+    """Return whether ``weighting`` needs the teachers' probability biases: True for E and all plug-in weightings."""
     return weighting not in ("A", "D", "U")
 
 

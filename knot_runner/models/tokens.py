@@ -222,7 +222,7 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
-    """Return ``texts`` as token ids. ``pairs``, if given, holds the second sentence of each text.
+    """Return ``texts`` as token ids. If ``pairs`` is given, text i has the sentences ``texts[i]`` and ``pairs[i]``.
 
     Raises:
         UserError: The fraction of [UNK] tokens is larger than ``MAX_UNKNOWN``.

@@ -60,9 +60,9 @@ def server_examples(
     """Add the server's unlabeled examples to the training examples ``data``.
 
     If the transfer set is another data set, its examples are appended to ``data``. Otherwise, the transfer set consists
-    of the rows ``held_out`` of ``data``. The labels of the transfer set are removed. If the weighting needs estimates
-    of the clients' probability biases, randomly generated images or texts for these estimates are also appended. The
-    server's model is evaluated on all examples of ``test``.
+    of the rows ``held_out`` of ``data``. The labels of the transfer set are removed. If the method measures the
+    clients' probability biases, random images or texts are also appended for this measurement. The server's model is
+    evaluated on all examples of ``test``.
 
     Returns:
         All training examples, and the row numbers of the server's examples.

@@ -262,7 +262,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return the lines of a warning that the results of stale runs are shown; [] if no run is stale.
+    """Return the warning lines about stale runs whose results are shown; [] if no run is stale.
 
     ``kept`` holds one list per run: the reasons why the run is stale, or [] if the run is not stale.
     """

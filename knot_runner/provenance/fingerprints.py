@@ -125,7 +125,7 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 
 
 class Now:
-    """Cached comparisons of data files with their fingerprints.
+    """The current differences between data files and their earlier fingerprints.
 
     Create one object per command. The object compares each fingerprint only once, so it may miss later changes.
     """

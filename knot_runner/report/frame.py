@@ -94,8 +94,8 @@ class RunSet:
     def grouped(self, keys: Sequence[str]) -> RunSet:
         """Return a copy that assigns each run to a row of a table.
 
-        In the copy, the column ``runs.row`` contains the index of each run's table row. Runs with equal values of the
-        settings ``keys`` are in the same table row, see :func:`row_numbers`.
+        In the copy, the column ``row`` of ``runs`` contains the index of each run's table row. Runs with equal values
+        of the settings ``keys`` are in the same table row, see :func:`row_numbers`.
         """
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
@@ -303,5 +303,5 @@ def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return the first few ``names`` as text, such as ``: a; b; c and 2 more``. Without names, return ""."""
+    """Return a colon and the first few ``names``, such as ``: a; b; c and 2 more``. Without names, return ""."""
     return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

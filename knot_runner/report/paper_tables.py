@@ -53,7 +53,8 @@ class PrintedTable:
         cases: The cases in the table.
         values: The numbers of each case.
         algorithms: A dict from method to the paper's name of the method.
-        uplift: For each data set and column, the mean and standard deviation of the accuracy gain from clustering.
+        uplift: ``uplift[dataset]`` lists, for each column, the mean and standard deviation of the accuracy gain from
+            clustering.
         datasets: The data sets of each task.
         accuracy_rounds, loss_rounds: The rounds with a printed accuracy, and the rounds with a printed loss.
         shares: ``shares[task][teacher]`` lists, for each label, the fraction of random texts that the teacher

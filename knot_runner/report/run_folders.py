@@ -151,7 +151,7 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Return the runs that :func:`load_runs` returns, and check that at least one run is finished.
+    """Return a run for each of ``jobs``, finished or not, as :func:`load_runs` does.
 
     ``names`` are the names of the files to check in each run folder in addition to ``result.json``.
 
@@ -194,7 +194,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
     what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     if reasons:
-        what += f". Problem: {'; '.join(reasons)}"
+        what += f". Problems found: {'; '.join(reasons)}"
     command = command_for(runs)
     return UserError(what, hint=f"Run this command: {command}" if command else "")
 
@@ -276,7 +276,7 @@ def kept_file(run: Run, name: str) -> bytes:
         UserError: The file is missing or damaged, or the run never saved this file.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
-        raise UserError(f"a required file is missing, because runs with these settings do not save {name}", run.folder)
+        raise UserError(f"{name} is required, but runs with these settings do not save this file", run.folder)
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:

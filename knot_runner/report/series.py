@@ -23,7 +23,7 @@ def estimates(
             with the position. Values with the same series, seed and position are averaged.
         names: The names of the columns whose values identify a series.
         place: The name of the column with the position on the x axis.
-        everywhere: Whether to keep only the positions that have the largest number of seeds in their series.
+        everywhere: If true, a position of a series is dropped if another position of the series has more seeds.
 
     Returns:
         A frame with one row per series and position, sorted by position within each series. Its columns are those in

@@ -93,8 +93,8 @@ class PersonalPoint(PersonalMeasures):
             a gradient step.
         epochs: The number of epochs after the last round.
         sgd_steps: The number of optimizer steps after the last round, averaged over clients.
-        alpha: The weight of the trained model in the evaluated model. The model after the last round has the weight
-            1 - ``alpha``.
+        alpha: The evaluated model is a mix: ``alpha`` times the trained model plus 1 - ``alpha`` times the model after
+            the last round.
         phase: Whether the models were trained by clients, or combined from several models.
         valid_accuracy: The accuracy on held-out examples, averaged over clients.
     """
@@ -210,7 +210,7 @@ class ServerDistilled:
 
 @dataclass
 class ArchitectureFacts:
-    """Facts about the clients that use one model architecture.
+    """Facts about all clients with the same model architecture.
 
     Each client's model is tested on the client's own test examples. ``accuracy`` is the mean over examples, and
     ``unweighted`` is the mean over clients.

@@ -252,7 +252,7 @@ class Surroundings:
         return {"_environment": self._environment, "_streams": streams}
 
     def adopt(self) -> None:
-        """Apply the environment variables and the streams to the process that calls this method."""
+        """Replace the environment variables and standard streams of the calling process with those of this object."""
         os.environ.clear()
         os.environ.update(self._environment)
         for stream, sent in self._streams.items():

@@ -64,7 +64,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """If a mapped file contains ``array``, return the file and the array's offset in the file; otherwise None."""
+    """Return the place of ``array``: a mapped file and the offset in it; None if no mapped file contains ``array``."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:

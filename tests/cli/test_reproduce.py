@@ -115,7 +115,7 @@ def test_failure_is_reported_and_other_presets_run(folder, made, capsys):
     made.code = 1
     (folder / "conf" / "experiment" / "away.yaml").write_text("sweep: {nonsense: 1}\n")
     err, table = reproduced(folder, capsys, "away", "quick", "--hours=2", code=1)
-    assert err[0].startswith("knot-runner: away: failed: ") and err[-1].startswith("quick: failed with exit code 1")
+    assert err[0].startswith("knot-runner: away: composing ") and err[-1].startswith("quick: failed with exit code 1")
     assert len(table) == 6
 
 

@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    """Print and export a comparison of the runs that pass the filters. Raises :class:`UserError`."""
+    """Print and export a comparison of the runs that ``options`` select. Raises :class:`UserError`."""
     files = [Path(name).expanduser() for name in key_names(options.export)]
     for file in files:
         form_of(file)  # before anything is read

@@ -168,7 +168,7 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
                 if entry.claims or names:
                     composed.append(entry)
             except UserError as problem:
-                failed.append(f"{name}: failed: {problem}")
+                failed.append(f"{name}: composing the preset failed: {problem}")
     if not composed:
         raise UserError((failed or ["no preset to reproduce"])[0])
     for line in failed:

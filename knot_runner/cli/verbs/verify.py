@@ -28,7 +28,7 @@ def verify_command(options: argparse.Namespace) -> int:
     """Rerun the runs of a bundle, and print a verdict on each run.
 
     Returns:
-        The exit code: 1 if the verdict on a run is ``not the same``, 2 if a run could not be rerun, otherwise 0.
+        The exit code: 1 if a run has the verdict ``not the same``, 2 if a run could not be rerun, otherwise 0.
 
     Raises:
         UserError: An argument is wrong, or the bundle is damaged.

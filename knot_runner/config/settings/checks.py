@@ -28,8 +28,8 @@ BLOCK = "for_"
 VARIANT = "on_"
 #: Block of a file of ``training`` -> the methods that it is for.
 BLOCKS = {
-    "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning",
-    "for_central": "kd and similar methods",
+    "for_rounds": "federated methods", "for_stages": "KNOT or mutual learning",
+    "for_central": "kd or similar methods",
 }  # fmt: skip
 #: Block of a file of ``training`` that applies to methods without training.
 IDLE = "for_nothing"
@@ -148,7 +148,7 @@ def _check_shares(given: Config, method: str, family: Family, on_images: bool) -
         raise UserError("requires a federated method and a task with images. Use null", "partition.alter")
     for key in given:
         if rounds and (key == "server" or not family.holds_out):
-            raise UserError(f"{method} assigns all training images to the clients. Use null", f"partition.{key}")
+            raise UserError(f"{method} gives clients all training images, so none remain. Use null", f"partition.{key}")
 
 
 def training_values(config: Config, kind: str) -> Config:
@@ -176,7 +176,7 @@ def training_values(config: Config, kind: str) -> Config:
             f"'{BLOCKS.get(key, key)} on {' or '.join(_variants(part)) or 'all tasks'}'" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"this training supports only {', '.join(has)}"
+        why = f"this training supports the combinations {', '.join(has)}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
@@ -288,7 +288,7 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
     kind = model["kind"]
     if settings.on_images != (kind in NETWORK_SETTINGS):
         inputs, example = ("images", "cnn_32") if settings.on_images else ("texts", "bert_mini")
-        why = f"the model does not accept {inputs}"
+        why = f"the model of this key does not accept {inputs}"
         raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", why, f"Use a model such as {example}")
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(kind, ModelSettings), model, where)
     check_code(spec, settings.plugins)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def check_parties_method(settings: Settings) -> None:
-    """Check that a text task has one data set with ``role=global`` and one with ``role=transfer``.
+    """Check that exactly one data set of a text task has ``role=global``, and exactly one has ``role=transfer``.
 
     Raises:
-        UserError: One of these roles belongs to no data set, or to several.
+        UserError: The number of data sets with one of these roles is not 1.
     """
     if not isinstance(settings.task, TaskSettings):
         return

@@ -35,7 +35,7 @@ class ImageFiles:
     """Image files. Paths are relative to ``paths.data_dir``.
 
     ``format=leaf``: JSON files or folders. ``format=cifar``: batches or archives. ``format=idx``: images and labels.
-    ``format=usps``: ``zip.train``, ``zip.test``. ``format=folders``: folder or zip with one folder per class.
+    ``format=usps``: text files. ``format=folders``: folder or zip with one folder per class.
     ``format=gld23k``: CSV of user_id, image_id, class; images in ``CSV_FOLDER/../images``. ``format=files``: unlabeled
     images for ``transfer``. Plug-ins can add formats.
     """

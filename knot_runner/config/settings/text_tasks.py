@@ -75,7 +75,7 @@ def check_labels(key: str, names: list[str], coordinates: list[list[float]] | No
         return
     sizes = set(map(len, coordinates))
     fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
-    got = f"{len(coordinates)} points of dimension {' or '.join(map(str, sorted(sizes)))}"
+    got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
     require(fits, "coordinates", f"expected {len(names)} points (one per label) of equal dimension, got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
     problem = f"each label needs its own point, but these labels share a point with another label: {', '.join(equal)}"
@@ -198,7 +198,7 @@ class EmbeddedSource:
 
 @dataclass
 class SplitFile:
-    """Stratified split of a data set's ``pool``."""
+    """Settings for the stratified split of ``pool``."""
 
     #: share for validation
     valid: Fraction

@@ -100,7 +100,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
     if pixels.shape[1:] != tuple(settings.shape):
         return f"images of shape {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
     if kinds[0] == np.float32 and not 0 <= pixels.min(initial=0) <= pixels.max(initial=0) <= 1:
-        return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
+        return f"float32 pixels with minimum {pixels.min():.4g} and maximum {pixels.max():.4g} (expected 0 to 1)"
     if kinds[1] != np.int64 or labels.ndim != 1:
         return f"labels of type {kinds[1]} instead of int64 [N]"
     for name, values in (("labels", labels), ("writers", images.users), ("files", images.files)):

@@ -178,7 +178,7 @@ def read_literals(content: bytes) -> Any:
     values of the outermost dict may also be uint8 arrays.
 
     Raises:
-        Refused: The pickle is damaged, or contains anything else.
+        Refused: The pickle is damaged, or contains a value that is not listed above.
     """
     machine = _Machine(len(content))
     try:

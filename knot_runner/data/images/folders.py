@@ -226,7 +226,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     page = Image.new("RGBA", layered.size, "white")
     page.alpha_composite(layered)
     if _is_uniform(page) and not _is_uniform(layered):
-        raise UserError("blank, since transparent pixels become white. Save the image with an opaque background", where)
+        raise UserError("transparent pixels become white, so the image is blank. Use an opaque background", where)
     return page.convert(mode)
 
 

@@ -25,8 +25,8 @@ def or_none(owners: np.ndarray) -> np.ndarray | None:
 def apportion(exact: np.ndarray) -> np.ndarray:
     """Round a non-negative array of shape [clients, classes] to integers, without changing the sum of each class.
 
-    The sum of each class must be an integer. Classes are rounded in order, by the method of largest remainders. What
-    a client lost by rounding in earlier classes is added to its remainder.
+    The sum of each class must be an integer. Classes are rounded in order, by the method of largest remainders. A
+    client's net loss from rounding earlier classes is added to the client's remainder in the next class.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -167,7 +167,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     notes = list(whole.notes)
     if not len(kept):
         raise UserError(
-            f"expected at most {sizes.max()} (the size of the largest training set), got {least}", "partition.least"
+            f"expected at most {sizes.max()} (no client has more training examples), got {least}", "partition.least"
         )
     if len(kept) < total:
         notes.append(

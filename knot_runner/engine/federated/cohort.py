@@ -224,7 +224,7 @@ class Engine(Protocol):
 
 
 def ordered(results: Mapping[int, Item]) -> list[Item]:
-    """Return the values of ``results`` in the order of the keys. The keys are the positions of the requests."""
+    """Return the values of ``results`` in ascending order of their keys."""
     return [results[position] for position in sorted(results)]
 
 

@@ -99,7 +99,7 @@ class Loop:
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
         """Return the function ``(logits, rows) -> loss(logits, rows, features)``.
 
-        ``features``: the head's inputs in the latest forward pass. The pass may use a copy of the engine's model.
+        ``features``: the head's inputs in the latest forward pass of the engine's model or of a copy of this model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -53,7 +53,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
         return method
     if method.fold is None and method.fold_each is None:
         raise UserError(
-            f"requires 'fold' or 'fold_each', but method.algorithm={config.algorithm} defines neither. Use null",
+            f"needs a function 'fold' or 'fold_each', but method.algorithm={config.algorithm} has neither. Use null",
             "method.server_distillation",
         )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))
@@ -79,8 +79,8 @@ def ask(
     """Return the inference requests for the logits of the client's trained ``model``.
 
     The first request is for the logits on the transfer set. If ``server_distillation.weighting`` needs probability
-    biases, the second request is for the logits on random examples. The list is empty in rounds without distillation,
-    and in rounds after ``training.rounds``.
+    biases, the second request is for the logits on randomly generated examples. The list is empty in rounds without
+    distillation, and in rounds after ``training.rounds``.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:

@@ -179,8 +179,8 @@ def plan_generation(
 ) -> StageRequest:
     """Return the request that trains the student of one generation.
 
-    ``round`` is the index of this generation, from 0. The last generation has the index ``generations``. The student
-    of the last generation is the student of the run.
+    ``round`` is the index of this generation, from 0 to ``generations``. The student of the last generation is the
+    student of the run.
     """
     student = federation.server
     name = student.name

@@ -205,7 +205,7 @@ def voted_triples(
     options: TripletTermSettings, pairs: NamedPairs, student: NetworkOutputs, teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:  # fmt: skip
-    """Return the sum of :func:`triplet_hinge` over pairs of taps, a scalar.
+    """Return the triplet loss (:func:`triplet_hinge`) of triples on which teachers vote, summed over pairs of taps.
 
     The triples are drawn from the batch. For a batch with fewer than 3 examples, the result is 0.
     """

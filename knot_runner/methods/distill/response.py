@@ -24,7 +24,10 @@ from knot_runner.transport import transport_loss
 def true_labels(
     options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the mean cross-entropy of the labeled examples in the batch, a scalar; 0 if no example is labeled."""
+    """Return the cross-entropy with the true labels, averaged over the labeled examples of the batch, a scalar.
+
+    If no example is labeled, the result is 0.
+    """
     total = F.cross_entropy(
         student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
     )
@@ -34,7 +37,7 @@ def true_labels(
 def softened_outputs(
     options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the KD loss of each example, shape [B] (Hinton et al. 2015).
+    """Return each example's KD loss between the networks' softened outputs, shape [B] (Hinton et al. 2015).
 
     Let tau be the temperature. q is softmax(z / tau) for the student's logits z, and p is softmax(v / tau) for the
     teacher's logits v. ``options.form`` selects the loss: KL(p || q), or the cross-entropy ``-sum(p log q)``. With

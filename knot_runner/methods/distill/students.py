@@ -120,7 +120,7 @@ def student_name(party: str, number: int) -> str:
 
 
 class Students(StageTraining):
-    """The training of all students of a :class:`TrainStudents` request."""
+    """The students of a :class:`TrainStudents` request, and their training."""
 
     def __init__(self, request: TrainStudents, resources: Resources, report: Report) -> None:
         self.schedule = request.schedule

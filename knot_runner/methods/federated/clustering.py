@@ -130,9 +130,10 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the number of clusters: the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1.
+    """Return the number of clusters by the eigengap heuristic (von Luxburg 2007, 8.3).
 
-    ``values`` holds the N eigenvalues in ascending order. Source: von Luxburg 2007, 8.3.
+    The number is the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1. ``values`` holds the N
+    eigenvalues in ascending order.
     """
     # More than N/2 clusters would include clusters of one client, which are not useful.
     most = max(len(values) // 2, 1)

@@ -123,7 +123,7 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
         work: In ``work.tensors``, ``weights`` [P] is v. ``mix`` [p] holds the initial values of the learned entries.
 
     Returns:
-        The mean training loss, and two tensors: ``mix`` [p], the learned entries, and ``passes``, the number of passes.
+        The mean training loss, and a dict. ``mix`` [p] holds the learned entries. ``passes`` is the number of passes.
     """
     config, start, max_epochs = itemgetter("config", "start", "max_epochs")(settings)
     request = work.request

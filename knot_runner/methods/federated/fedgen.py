@@ -284,7 +284,7 @@ def noisy_features(
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Return the generator's scalar loss on a batch. The loss is the sum of two terms; see the module's docstring.
+    """Return the generator's scalar loss, computed with the clients' heads; see the module's docstring.
 
     Args:
         features: The generated features [B, H].

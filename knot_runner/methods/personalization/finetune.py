@@ -52,9 +52,9 @@ def finetune_request(
 ) -> LocalTraining:
     """Return the request to train one client from checkpoint ``step`` to the next checkpoint.
 
-    The client's loss includes the penalty ``prox * ||theta - theta_0||^2``. The request's proximal term penalizes the
-    distance from the model at checkpoint ``step``, not from theta_0. The request's ``control`` adds the rest of
-    the penalty's gradient.
+    The client's loss includes the penalty ``prox * ||theta - theta_0||^2``. The gradient of this penalty has two parts.
+    The request's proximal term adds ``2 prox (theta - theta_c)``; theta_c is the model at checkpoint ``step``. The
+    request's ``control`` adds ``2 prox (theta_c - theta_0)``.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin

@@ -149,7 +149,7 @@ def matrix_measures(
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:
-    """Raise :class:`UserError` if clients' models cannot be evaluated on other clients' test examples.
+    """Raise :class:`UserError` if the clients' own models cannot be evaluated on other clients' test examples.
 
     ``spec``: the personalization settings; None without personalization.
     """

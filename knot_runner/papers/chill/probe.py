@@ -39,7 +39,7 @@ _ROWS = 256
 def probe_part(
     number: int, state: Tensors, context: RunContext, network: Network, data: ImageData, device: torch.device
 ) -> Tensors | None:
-    """Compute part ``number`` of the probe and return its arrays. After the last part, return None.
+    """Compute part ``number`` of the probe and return its arrays. Return None if ``number`` is above 3.
 
     ``data`` holds the training images. ``state`` holds the arrays of all earlier parts. All arrays are on the CPU. With
     K temperatures and C classes, the parts return:

@@ -192,7 +192,7 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
         target: Target accuracy of all runs, or "best_of_T4". With "best_of_T4", the target of a run is the best
-            accuracy of the T=4 run that has the same case, seed and other settings.
+            accuracy of the T=4 run that has the same case, the same seed and otherwise equal settings.
 
     Returns:
         ``rows`` with the columns of :data:`CHILLING_COLUMNS` and these columns:

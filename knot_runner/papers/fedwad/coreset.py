@@ -121,8 +121,8 @@ def advance_epoch(
 ) -> tuple[Descent, Facts]:
     """Run one epoch. Return the new state and a log row.
 
-    The random choice of participants is seeded by (seed, epoch). Each participant sends a gradient for the points. Then
-    one optimizer step with the mean gradient updates the points.
+    The random choice of participants is seeded by (seed, epoch). Each participant sends a gradient for the coreset's
+    points. Then one optimizer step with the mean gradient updates these points.
 
     The log row holds the participants and their mean distance to the points before the step.
     """
@@ -193,8 +193,8 @@ def record_coresets(
 
     The argument ``rows`` contains the log rows of the descent. The file holds these tensors:
 
-    - ``codes``: the argument ``points``
-    - ``points``: these points as images; absent if the examples are texts
+    - ``codes``: the coreset points, from the argument ``points``
+    - ``points``: the coreset points as images; absent if the examples are texts
     - the tensors in ``more``
     """
     tensors = {"codes": torch.from_numpy(points)}

@@ -44,7 +44,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     embedded = settings.source == "embedded"
     sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
-        raise UserError(f"expected at least two data sets, found only {len(sets)} of {len(settings.sets)}", "task.sets")
+        raise UserError(f"files exist for {len(sets)} of {len(settings.sets)} sets, expected at least two", "task.sets")
     classes: list[str] = []
     labels = []
     for name, part, class_names in sets:

@@ -119,7 +119,7 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        found = f"expected at least {self.ratio}, the value of task.ratio, got {self.samples}"
+        found = f"expected at least {self.ratio} (the value of task.ratio), got {self.samples}"
         require(self.samples >= self.ratio, "samples", found)
 
 
@@ -167,7 +167,7 @@ class ImageSetsSettings:
 
 
 def counted_distance(method: Config) -> Config:
-    """Return the settings of ``method`` that count for the run id.
+    """Return the settings of ``method`` that affect the run id.
 
     In exact mode, the setting ``support`` has no effect and is removed.
     """

@@ -14,7 +14,7 @@ from knot_runner.report.tables.methods import methods_by_data
 
 
 def gains_table(request: TableRequest) -> Parts:
-    """Return a table of methods, with the score, the gain over the reference method, and the score of the best teacher.
+    """Return a table with each method's score, gain over the reference method, and best teacher's score.
 
     ``request.options["reference"]`` is the name of the reference method.
     """

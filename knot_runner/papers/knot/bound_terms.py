@@ -265,9 +265,9 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def undeclared(network: Network) -> str:
-    """Return the reason why the last-layer complexity of ``network`` cannot be computed; "" if it can.
+    """Return the reason why ``bound.json`` declares no last-layer complexity of ``network``; "" if it declares one.
 
-    ``bound.json`` lists this reason under ``undeclared``.
+    The file lists this reason under ``undeclared``.
     """
     spec = network.spec
     if isinstance(spec, CustomSettings):

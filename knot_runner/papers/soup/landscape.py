@@ -121,7 +121,7 @@ def landscape_models(
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
     """Return the indices of the two clients whose landscapes are drawn.
 
-    These clients gain the most accuracy on held-out examples from fine-tuning.
+    Fine-tuning improves the held-out accuracy of these two clients most.
     """
     sizes = torch.tensor(list(map(len, federation.rows("valid"))), dtype=torch.float64).clamp(min=1)
     correct = state["record/valid"]

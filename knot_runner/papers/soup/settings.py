@@ -62,7 +62,7 @@ class LandscapeSettings(TuningSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
-        require(right, "between", f"expected two checkpoint numbers below {self.checkpoints}, got {self.between}")
+        require(right, "between", f"expected two checkpoint indices below {self.checkpoints}, got {self.between}")
         require(self.grid >= 3, "grid", f"{self.grid} points are too few for a plane. Use at least 3")
 
 

@@ -75,9 +75,9 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request for the loss and the gradient of ``model``: one SGD step with learning rate ``rate``.
+    """Return the request for one SGD step of ``model`` on the examples ``rows``, with learning rate ``rate``.
 
-    The loss is the mean cross-entropy of the examples ``rows`` at temperature 1, before the step. The gradient is the
+    The result gives a loss and a gradient. The loss is the mean cross-entropy before the step. The gradient is the
     decrease of the weights, divided by ``rate``. Running statistics do not change.
     """
     recipe = replace(

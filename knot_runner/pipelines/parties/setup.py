@@ -149,8 +149,8 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
     for name in wanted:
         if has.get(name) != wanted[name]:
             raise UserError(
-                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. This "
-                "teacher may have trained on the student's test examples. Use a teacher with the same task settings"
+                f"task.{name} is {has.get(name)!s:.80} for {run}, but {wanted[name]!s:.80} for the student. With other "
+                "task settings, the data may be split or processed differently. Use a teacher with the same settings"
             )
 
 

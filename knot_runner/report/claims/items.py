@@ -54,7 +54,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
 
     Args:
         wanted: The measures to compute.
-        runs: A dict from run id to finished run. Each run's files that :data:`RECORDS` names must be undamaged.
+        runs: A dict from run id to finished run. In each run, the files in :data:`RECORDS` must be undamaged.
     """
     bank: Bank = {}
     problems: Problems = {}

@@ -88,7 +88,7 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 def measure_of(claim: Claim) -> ClaimMeasure:
     """Return the measure with the name ``claim.measure``.
 
-    The measure is a metric, ``plain_loss``, an entry of :data:`CLAIM_MEASURES`, or ``result.a.b``. The name
+    The name is ``plain_loss``, ``result.a.b``, the name of a metric, or a key of :data:`CLAIM_MEASURES`.
     ``result.a.b`` stands for the number at the key ``a.b`` in ``result.json``.
 
     Raises:

@@ -93,7 +93,7 @@ class Effect:
 
 
 def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
-    """Yield the effects that decide ``claim``. The runs of an effect may be unfinished.
+    """Yield the statistical units of ``claim``: the effects that decide it. The runs of an effect may be unfinished.
 
     Raises:
         UserError: Several runs with the same seed match ``claim.of`` or ``claim.against``; or the setting
@@ -169,7 +169,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(
-                f"claim {claim.text!r}: 'of' or 'against' selects several runs per seed. Also filter by {unlike}"
+                f"claim {claim.text!r}: the group 'of' or 'against' has several runs per seed. Also filter by {unlike}"
             )
     return by_place
 

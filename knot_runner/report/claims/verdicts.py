@@ -118,8 +118,8 @@ def threshold(claim: Claim) -> tuple[float, int]:
     """Return the threshold of a claim's effect, and the side on which the claim holds.
 
     The side is 1 if the claim holds above the threshold, and -1 if it holds below the threshold. The threshold is in
-    the unit of stored values; for accuracy, it is a fraction. If the effect is a ratio, the threshold is the logarithm
-    of a ratio.
+    the unit of stored values; for accuracy, it is a fraction. If the effect is a ratio, its logarithm is compared with
+    the threshold.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):

@@ -89,7 +89,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("the settings to compare are constant in each table row. Use other settings", "--over")
+        raise UserError("the settings to compare do not differ between the runs of a row. Use other settings", "--over")
     return rows, over
 
 

@@ -64,7 +64,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """Return the output of the innermost :func:`figure_output` context; :data:`ON_SCREEN` if there is no context."""
+    """Return the argument of the innermost :func:`figure_output` context; :data:`ON_SCREEN` if there is no context."""
     return _OUTPUT.get()
 
 

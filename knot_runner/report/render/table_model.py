@@ -71,8 +71,8 @@ class ColumnGroup:
     def heading(self, column: int) -> str:
         """Return the heading of a column. ``column`` is the index of the column.
 
-        If ``head`` or ``heads`` is set, it gives the heading. Otherwise, the heading is the name of the column. If
-        ALL is the only column, the title of the group's metric replaces this name.
+        If ``head`` or ``heads`` is set, it gives the heading. Otherwise, if the only column is named
+        ``ALL``, the heading is the title of the metric. In all other cases, the heading is the name of the column.
         """
         if self.head or self.heads:
             return self.head or self.heads[column]

@@ -142,9 +142,10 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 
 
 def too_few_seeds(estimate: Estimate) -> str:
-    """Return a note such as ``n=2: too few seeds (~6)`` if an interval over two seeds includes 0; otherwise, "".
+    """Return a note such as ``n=2: too few seeds (~6)`` if the estimate has two seeds and its interval includes 0.
 
-    The note "(~6)" means that the interval over about six seeds would exclude 0, if the variance stays the same.
+    Otherwise, return "". The note "(~6)" means that the interval over about six seeds would exclude 0, if the variance
+    stays the same.
     """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""

@@ -50,7 +50,8 @@ class EffectEstimate:
         effect: The mean over seeds.
         seeds: The number of seeds.
         spread: The standard deviation over seeds; None for one seed.
-        shared: The mean covariance between the effects of two seeds when the test examples are resampled.
+        shared: The covariance between the effects of two seeds when the test examples are resampled, averaged over all
+            pairs of seeds.
         items: The variance of the mean when the test examples are resampled and the seeds are fixed.
     """
 

@@ -61,7 +61,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield footnotes on runs that mix data sources, use no real data, or differ in the amount of training data."""
+    """Yield footnotes if runs have several data sources, if a run uses no real data, or if training sizes differ."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."

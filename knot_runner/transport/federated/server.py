@@ -34,9 +34,9 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Return the position of an interpolation on its geodesic: ``t`` or, for "random", a draw from U(0, 1).
+    """Return the position of an interpolation on its geodesic.
 
-    The draw is seeded by ``names``.
+    The position is ``t``. If ``t`` is "random", the position is drawn from U(0, 1), seeded by ``names``.
     """
     if t == "random":
         t = draws(*names).random()

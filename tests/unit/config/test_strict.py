@@ -104,7 +104,7 @@ class Own:
 
     def __post_init__(self):
         if self.low > 3:
-            raise ValueError(f"low={self.low} is above 3")
+            raise ValueError(f"expected low to be at most 3, got {self.low}")
 
 
 @dataclass

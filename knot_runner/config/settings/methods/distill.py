@@ -220,7 +220,7 @@ def teacher_names(count: int) -> list[str]:
 
 
 def counted_teachers(method: Config) -> Config:
-    """Return the settings of ``method=distill`` that count for the run id.
+    """Return the settings of ``method=distill`` from which the run id is computed.
 
     The setting ``teacher`` is left out, because ``teachers`` contains its value. A teacher that is a finished run is
     reduced to its kind, its run id and the checksum of its weights.

@@ -46,7 +46,7 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 
 def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
-    """Return the reference engine for the CPU. It trains clients with autograd."""
+    """Return an object that trains clients with autograd: the reference engine on the CPU."""
     from knot_runner.engine.federated.loop import Loop  # plain requests do not need this module
 
     return Loop(network, data, test, torch.device("cpu"), dtype)

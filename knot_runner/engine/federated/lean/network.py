@@ -66,7 +66,7 @@ class Sgd:
     ``alpha * g`` to the vector from :meth:`target`, where ``alpha`` is an attribute of this class. :meth:`finish`
     completes the step.
 
-    With momentum, there is one velocity vector for each kind of phase ("all", "head" or "body").
+    With momentum, each choice of trained layers ("all", "head" or "body") has its own velocity vector.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:

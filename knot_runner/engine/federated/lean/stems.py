@@ -188,7 +188,7 @@ class Gram(Stem):
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
-        """Return batches of images, each as a triple: rows of ``start``, rows of ``products``, and positions.
+        """Return batches of images, each as a triple: rows of ``start``, rows of ``products``, and the row numbers.
 
         ``crops`` must be None, because this stem does not support augmentation.
         """

@@ -180,7 +180,7 @@ def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
 def prepare_client(
     _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
 ) -> Handler:
-    """Prepare the current worker process, and return the function that executes an :class:`Order`."""
+    """Prepare the current process to train clients, and return the function that executes an :class:`Order`."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()

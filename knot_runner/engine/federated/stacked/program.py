@@ -116,8 +116,8 @@ class Program:
         self.loss_rows = {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "the clients' loss functions hold different tensors, which this engine does not support. "
-                "Let the objective return these tensors as rows (one per example), or use hardware.engine=loop",
+                "this engine requires that the loss functions of all clients hold equal tensors. "
+                "Move the tensors that differ to the rows that Objective.make returns, or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:
@@ -170,8 +170,8 @@ class Program:
     def step(self, k: int, trains: str) -> None:
         """Take one SGD step for the clients 0 to k-1, in place. A client without an image in this step does not change.
 
-        The step reads the current rows, positions, crops and temperatures. The step changes the weights, the
-        momentum, the running statistics and the sum of losses. ``trains``: the parameters to train.
+        The batch is read from ``rows``, ``positions``, ``crops`` and ``temperatures``. The step changes the weights,
+        the momentum, the running statistics and the sum of losses. ``trains``: the parameters to train.
         """
         real = self.rows[:k] != PADDING
         alive = real.any(1)

@@ -101,9 +101,9 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state after a server step, and the log entries of the fleet.
+        """Return the state ``after`` with new entries of the fleet, and the log entries of the fleet.
 
-        The state includes the clock, the clients in training, and the server states from which these clients started.
+        The new entries hold the clock, the clients in training, and the server states from which these clients started.
         """
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}

@@ -122,7 +122,7 @@ def test_distance_matrix_refuses_huge_values_and_unequal_features(sets, options,
 
 
 def _fails(task, arrays):
-    raise UserError(f"{task} of {arrays[0].sum()}")
+    raise UserError(f"task {task} failed: its values sum to {arrays[0].sum()}")
 
 
 def test_run_tasks_raises_errors_of_workers():

@@ -163,7 +163,7 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
 def test_page_embeds_figures_or_their_problem(finished):
     view = page_of(finished, figures=["tsne", "bias"])
     tsne, bias = view.figures
-    assert "do not save vectors.safetensors" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
+    assert "vectors.safetensors is required" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
     assert "Not drawn: " in Reader(build.render_page(view)).text
     image = Image.open(io.BytesIO(base64.b64decode(bias.image.partition(",")[2])))
     assert image.format == "PNG" and not bias.problem
