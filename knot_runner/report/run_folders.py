@@ -194,7 +194,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
     what = "the run is not finished" if len(runs) == 1 else f"none of the {len(runs)} runs is finished"
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     if reasons:
-        what += f". Problems found: {'; '.join(reasons)}"
+        what += f". Cause: {'; '.join(reasons)}"
     command = command_for(runs)
     return UserError(what, hint=f"Run this command: {command}" if command else "")
 
