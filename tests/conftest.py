@@ -44,9 +44,8 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 settings.register_profile("suite", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
-# Runs that are interrupted by a test must hear it, also where the suite itself runs in the background of a shell.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # for runs that tests interrupt
 
 #: Modules whose tests start processes and wait for them, in two parts of equal time (the first with ``sweep/``).
 LONG_BESIDE_SWEEPS = {"test_guides", "test_distance_runs", "test_execute"}
