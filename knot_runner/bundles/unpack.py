@@ -87,7 +87,7 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return the message ``text``, which may quote a bundle, as one line without control characters.
+    """Return a message as one line without control characters. The message may contain text from a bundle.
 
     If the message is long, its middle part is removed.
     """

@@ -41,7 +41,7 @@ class Command:
 
     Attributes:
         preset: Name of the preset; None without a preset.
-        arguments: The flags and overrides that the user typed, without the names of other presets.
+        arguments: The flags and overrides that compose these jobs.
         jobs: The jobs.
         hydra: The part ``hydra`` of the composed config. It has the settings of the launcher.
         sweep: Whether the jobs run as a sweep. A single job may also run as a sweep.

@@ -101,12 +101,12 @@ class ClientWork:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message that a client sends to the server.
+    """A client's message. The client sends the message, or the server computes it in the client's place.
 
     Attributes:
         examples: The number of the client's training examples.
         facts: Values to log about the message, such as its norm.
-        model: If this is a second message that the server computes, the client's model; otherwise None.
+        model: The client's model if the server computes the message; None if the client sends the message.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -197,8 +197,8 @@ class Method:
             this may be the state of an earlier round.
         pass_time: ``(config, before, after, federation, round) -> (state, row)``: updates the state at the end of the
             round. ``before`` and ``after`` are the states before and after the server step.
-        is_finished: ``(config, state, federation, round) -> bool``: whether training ends in a round without requests.
-            By default, training ends.
+        is_finished: ``(config, state, federation, round) -> bool``: whether training ends after a round that has no
+            requests. If this attribute is None, training ends.
     """
 
     init: Callable[..., FederatedState]

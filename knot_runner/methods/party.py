@@ -136,7 +136,7 @@ class StageState:
 
 
 def scored(row: LogRow) -> LogRow:
-    """Return ``row`` without missing scores and other entries that are None."""
+    """Return ``row`` without the entries that are None, such as missing scores."""
     return {name: value for name, value in row.items() if value is not None}
 
 

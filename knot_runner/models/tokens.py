@@ -109,7 +109,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
     except UserError:
         raise
     except Exception as problem:  # transformers and tokenizers raise errors of many kinds
-        raise UserError(f"{source}: cannot be read ({first_line(problem)})", "model.vocab") from None
+        raise UserError(f"{source}: cannot be read. Tokenizer error: {first_line(problem)}", "model.vocab") from None
     _check_words(source, tokenizer.get_vocab())
     return tokenizer
 

@@ -108,7 +108,7 @@ def labeled(
     sets = []
     for client, client_rows in enumerate(rows):
         if not len(client_rows):
-            raise UserError(f"client {client} of {len(rows)}: no training {what}, so its distance is undefined")
+            raise UserError(f"client {client} of {len(rows)}: no training {what}, so distances to it are undefined")
         if len(client_rows) > otdd.samples:
             rng = numpy_generator(seed, "otdd", "samples", client)
             client_rows = client_rows[np.sort(rng.permutation(len(client_rows))[: otdd.samples])]

@@ -39,8 +39,8 @@ OWN_MODELS_FILE = "own_models.safetensors"
 class KeptModels:
     """The models to write into the run's folder.
 
-    ``models`` maps the name of a model to its network and a list of prefixes. The name of a tensor of parameter ``p``
-    is a prefix followed by ``p``. If ``p`` has several tensors, the one whose prefix is last in the list is used.
+    ``models`` maps the name of a model to its network and a list of prefixes. Parameter ``p`` is stored
+    as ``<prefix>p``. If it is stored with several prefixes, the value with the last prefix in the list is used.
 
     ``tensors`` maps names to the models' tensors that are not in ``model.safetensors``.
     """

@@ -35,8 +35,8 @@ def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon:
     n is the number of labels and N the number of problems. An edge divides its tree into two parts. In each part,
     ``|q - p|`` is summed. The relative flow over the edge is the flow divided by the smaller sum.
 
-    If the smallest relative flow is as small as rounding errors, h is not reliable. If no mass flows over an edge, the
-    potentials at its ends may differ by up to the edge length. This function then chooses the difference 0.
+    If the smallest relative flow is as small as rounding errors, h is not reliable. If q = p in one whole part, the
+    relative flow counts as 1. The potentials at the edge's ends are then chosen to be equal.
 
     Args:
         q: The second marginals, shape [n, N].

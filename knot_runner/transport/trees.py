@@ -101,7 +101,7 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     for near, far in itertools.pairwise(levels):
         together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
-            text = "'tree' requires labels at the leaves of a tree, such as superclasses or one-hot labels"
+            text = "'tree' requires labels at the leaves of a tree, such as one-hot labels or labels with superclasses"
             raise UserError(f"{text}. For other labels, use method.loss.solver=newton", "method.loss.solver")
         groups = together.unique(dim=0)
         below.append(groups)

@@ -288,7 +288,7 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
     kind = model["kind"]
     if settings.on_images != (kind in NETWORK_SETTINGS):
         inputs, example = ("images", "cnn_32") if settings.on_images else ("texts", "bert_mini")
-        why = f"the model of this key does not accept {inputs}"
+        why = f"this model does not accept {inputs}"
         raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", why, f"Use a model such as {example}")
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(kind, ModelSettings), model, where)
     check_code(spec, settings.plugins)

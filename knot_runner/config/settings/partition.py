@@ -190,7 +190,7 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the default of ``valid``, the share of validation images in a distillation.
+    """Return the default of ``valid``, the fraction of training images that a distillation holds out for validation.
 
     The default is 0.1, or None if validation is not needed. Validation is needed if a training stage selects its
     best epoch, or if ``method.bound`` is true.

@@ -198,7 +198,7 @@ class EmbeddedSource:
 
 @dataclass
 class SplitFile:
-    """Settings for the stratified split of ``pool``."""
+    """How ``task.split`` divides ``pool``, stratified by label."""
 
     #: share for validation
     valid: Fraction

@@ -124,7 +124,7 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
     except Refused as problem:
         raise UserError(f"{problem}. Use the files of the official CIFAR release", name) from None
     if not isinstance(batch, dict):
-        raise UserError(f"expected a dict, as in a CIFAR batch, got {type(batch).__name__}", name)
+        raise UserError(f"expected a dict (as in a CIFAR batch), got {type(batch).__name__}", name)
     key = "labels" if layout.label_bytes == 1 else "fine_labels"
     # the names are bytes in Python 2's pickles
     data, labels = (batch.get(name.encode(), batch.get(name)) for name in ("data", key))

@@ -25,8 +25,8 @@ def or_none(owners: np.ndarray) -> np.ndarray | None:
 def apportion(exact: np.ndarray) -> np.ndarray:
     """Round a non-negative array of shape [clients, classes] to integers, without changing the sum of each class.
 
-    The sum of each class must be an integer. Classes are rounded in order, by the method of largest remainders. A
-    client's net loss from rounding earlier classes is added to the client's remainder in the next class.
+    The sum of each class must be an integer. Classes are rounded in order, by the method of largest remainders.
+    Each client's remainder is increased by the amount that the client lost when earlier classes were rounded.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)

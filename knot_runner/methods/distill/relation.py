@@ -226,7 +226,7 @@ def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
         student_taps.add(of_student)
     if len(student_taps) > 1:
         raise UserError(
-            "the default pairs use different student taps for different teachers. Set the pairs in this key",
+            "student taps must be the same for all teachers, but the default pairs differ. Set the pairs in this key",
             "method.terms.triplet.taps",
         )
     return partial(voted_triples, options, inputs.pairs)

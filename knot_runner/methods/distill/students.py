@@ -115,7 +115,7 @@ class PickStudent(OwnRequest):
 
 
 def student_name(party: str, number: int) -> str:
-    """Return the name of one of the students that train together as ``party``. The first student has number 0."""
+    """Return the name of a jointly trained student: ``party`` for student 0, ``<party> 2`` for student 1, and so on."""
     return party if number == 0 else f"{party} {number + 1}"
 
 

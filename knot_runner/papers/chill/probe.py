@@ -60,7 +60,7 @@ def probe_part(
       - ``softmax.row`` int64 [1]: the image's row in ``data``
 
     Raises:
-        UserError: The centralized training diverges, or no training image has the class ``shown_class``.
+        UserError: The training of the model to probe diverges, or no training image has the class ``shown_class``.
     """
     config: ProbeSettings = context.method
     last = network.classes - 1

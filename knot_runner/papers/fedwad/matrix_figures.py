@@ -70,8 +70,8 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     A map of data sets shows the mean over seeds. A map of clients shows the run with the lowest seed, and the clients
     are sorted by group. All distances are written to a CSV file.
 
-    For each map, the returned text gives the range and the median of the distances. If ``runs`` include the exact
-    distances between a map's samples, the text also gives the result of :func:`agreement_of`.
+    For each map, the returned text gives the range and the median of the distances. If one of ``runs`` has
+    the exact distances for the same samples, the text also compares the map with these (:func:`agreement_of`).
     """
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):

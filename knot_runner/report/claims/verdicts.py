@@ -117,9 +117,9 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 def threshold(claim: Claim) -> tuple[float, int]:
     """Return the threshold of a claim's effect, and the side on which the claim holds.
 
-    The side is 1 if the claim holds above the threshold, and -1 if it holds below the threshold. The threshold is in
-    the unit of stored values; for accuracy, it is a fraction. If the effect is a ratio, its logarithm is compared with
-    the threshold.
+    The side is 1 if the claim holds above the threshold, and -1 if it holds below the threshold. If the effect is a
+    ratio, the threshold applies to the logarithm of the ratio. Otherwise, the threshold is in the unit of stored
+    values; for accuracy, it is a fraction.
     """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):

@@ -113,9 +113,9 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best candidate in each row of the table.
 
-    A candidate is a combination of values of the searched settings. Its seeds are those for which it has the measure.
-    All candidates of a row are compared at the same set of seeds. If the candidates have different sets, the most
-    common set is used. A candidate is eligible if it has the measure for every seed in this set.
+    A candidate is a combination of values of the searched settings. Its seeds are the seeds of its runs in which the
+    measure was recorded. All candidates of a row are compared at the same set of seeds. If the candidates have
+    different sets, the most common set is used. A candidate is eligible if its seeds include this set.
 
     Args:
         runs: The runs, grouped by :meth:`RunSet.grouped`. The runs of a row differ only in the seed and in the searched

@@ -151,8 +151,8 @@ class TemperedLoss:
         labels: The labels of the client's n examples, shape [n].
         classes: The number of classes.
         dtype: The dtype of the gradients.
-        start_logits: The logits of the examples under the initial weights, shape [n, C]. None if all examples have the
-            same temperature.
+        start_logits: The logits of the examples under the initial weights, shape [n, C]. They determine the temperature
+            of each example. None if all examples have the same temperature.
         softmax: Whether the loss function receives the softmax of the head's output instead of the output itself.
 
     Attributes:

@@ -175,7 +175,7 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this stem's multiplications, divided by those of a dense layer, are at most ``MIN_SAVING``.
+        """Return whether this stem needs clearly fewer multiplications than a dense layer (see ``MIN_SAVING``).
 
         Args:
             images: The number of images.

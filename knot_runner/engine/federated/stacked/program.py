@@ -117,7 +117,7 @@ class Program:
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
                 "this engine requires that the loss functions of all clients hold equal tensors. "
-                "Move the tensors that differ to the rows that Objective.make returns, or use hardware.engine=loop",
+                "Let Objective.make return the differing tensors as rows, or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:

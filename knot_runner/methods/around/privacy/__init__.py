@@ -162,7 +162,7 @@ def privately(
             "privacy protects only the mean of the clients' messages, but the server of this method reads each message"
         )
     if exchange is not None and exchange.reads == "each":
-        why = "privacy protects only the mean of all messages, but the server reads each client's logits or model"
+        why = "only the mean of all messages is private, but the server reads each client's logits or model separately"
         raise misfit(why, "Use method.server_distillation.ensemble=logits and method.server_distillation.weighting=A")
     if method.fold is None and exchange is None:
         raise misfit("the clients send nothing, so there is nothing to protect")
