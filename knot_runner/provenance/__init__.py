@@ -140,8 +140,8 @@ MAX_REASONS = 4
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return the reasons why the finished run in ``folder`` is stale, one line each; [] if the run is not stale.
 
-    A run is stale if its code, data, settings or files have changed. Calls with the same ``now`` read each data
-    file at most once.
+    A run is stale if its code, data, settings or files have changed. ``now`` stores which data files were read, so that
+    several calls with the same object read each file once.
     """
     files = _file_changes(folder, result)
     changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)

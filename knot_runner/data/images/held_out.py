@@ -128,8 +128,8 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples each belong to several clients, but an example cannot be altered for "
-            "only some of its clients. Use partition=natural, iid or dirichlet",
+            f"some {split} examples (in total {shared}) belong to several clients, but an example cannot be altered "
+            "for only some of its clients. Use partition=natural, iid or dirichlet",
             "partition.alter",
         )
 
