@@ -55,16 +55,14 @@ class ObjectiveInputs:
 class CrossEntropy:
     """Options of the cross-entropy with temperatures (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    The loss of sample i with the logits z_i and the label y_i is ``scale_i * CE(z_i / T_i, y_i)``. By default, the
-    factor scale_i is 1.
+    The loss of sample i with the logits z_i and the label y_i is ``CE(z_i / T_i, y_i)``.
 
     Attributes:
         temperature: The temperature T_i of every sample, unless ``hard_temperature`` is set.
         hard_temperature: If set, T_i is linear in the hardness of sample i (:func:`sample_temperatures`):
             ``temperature`` at hardness 0, and ``hard_temperature`` at hardness 1.
-        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead of ``CE(z_i / T_i, y_i)``. If true,
-            samples differ in learning rate, not in temperature. Without ``hard_temperature``, this option has no
-            effect.
+        per_sample_rate: Whether the loss is ``CE(z_i, y_i) / T_i`` instead. If true, samples differ in learning rate,
+            not in temperature. This option is ignored without ``hard_temperature``.
     """
 
     temperature: float = 1.0

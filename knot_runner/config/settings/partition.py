@@ -143,7 +143,7 @@ class PartyShares:
 
 @dataclass
 class HeldOut:
-    """Additional settings for federated methods."""
+    """Data that federated methods hold out or alter."""
 
     #: unlabeled share for server distillation, withheld from clients; null: 0.2 if the server distills
     transfer: Fraction | None = None
