@@ -28,8 +28,7 @@ REFUSED = [
         ["fleet=phones", "fleet.deadline=0.001"], ["fleet=phones", "fleet.dropout=1"],
         ["fleet=phones", "fleet.compute.median=0"],
         ["fleet=phones", "fleet.compute.sigma=-1"], ["fleet=phones", "fleet.availability.share=0"],
-        ["fleet=phones", "fleet.availability.share=1.1"],
-        ["fleet=phones", "+fleet.deadlin=3"],
+        ["fleet=phones", "fleet.availability.share=1.1"], ["fleet=phones", "+fleet.deadlin=3"],
         ["fleet=phones_async", "fleet.buffer=0"], ["fleet=phones_async", "fleet.buffer=4"],
         ["fleet=phones_async", "fleet.deadline=9"], ["fleet=phones_async", "fleet.late=partial"],
         ["fleet=phones_async", "fleet.staleness_exponent=-1"],
@@ -53,6 +52,7 @@ REFUSED = [
         ["method=fedavg", "+method.models=[cnn_4,cnn_8]"], ["method=fedrep", "+method.models=[cnn_4]"],
         ["method=fedmd", "method.models=[cnn_5]"], ["method=fedmd", "method.models=[cnn_4,bert_tiny]"],
         ["method=local", "method.models=[cnn_4,cnn_4]"], ["method=fedmd", "method.models=[3]"],
+        ["method=fedmd", "method.models=[cnn_4,cnn_8]", "+base/personalization@method.personalization=cossim"],
         ["method=fedmd", "method.models=cnn_4"],
         ["method=fedmd", "method.models=[{kind:mlp,name:w,hidden:[0],output:logits}]"],
         # FedGen
