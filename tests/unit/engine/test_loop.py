@@ -138,7 +138,7 @@ def test_resumption_keeps_best_epoch(request_, place, tmp_path, monkeypatch, cri
     assert all(torch.equal(resumed[name], tensor) for name, tensor in weights.items())
 
 
-def test_train_network_ends_at_loss_or_predictions_that_are_not_finite(request_, place, tmp_path, monkeypatch):
+def test_train_network_reports_the_epoch_that_diverged(request_, place, tmp_path, monkeypatch):
     wild = dataclasses.replace(request_, training=stage(3, 16, 1e30, 0.0))
     with pytest.raises(DivergedError, match="local A: loss is not finite in epoch [12]"):
         loop.train_network(wild, place, tmp_path / "work", nothing)
