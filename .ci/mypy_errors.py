@@ -7,19 +7,19 @@ from collections import Counter
 
 #: Top-level module or package -> the most errors that are allowed; none for those that are not named.
 BASELINE = {
-    "bundles": 2,
+    "bundles": 1,
     "cli": 3,
     "composing": 5,
     "data": 50,
     "engine": 35,
     "methods": 16,
-    "models": 24,
+    "models": 20,
     "papers": 23,
-    "pipelines": 38,
-    "report": 4,
+    "pipelines": 37,
+    "report": 3,
     "sweeps": 3,
-    "transport": 34,
-    "util": 7,
+    "transport": 30,
+    "util": 4,
 }
 #: A baseline that is higher than the count by more than this must be lowered.
 SLACK = 5
