@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -33,6 +33,7 @@ ClientMessage = dict[str, Tensor]
 PlanFunction = Callable[..., "list[LocalTraining]"]
 MessageFunction = Callable[..., ClientMessage]
 FoldFunction = Callable[..., "Folded"]
+ClientItem = TypeVar("ClientItem", LocalTraining, Trained)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,17 @@ class FurtherWork:
 def entries_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the entries of ``state`` whose names begin with ``prefix``, without this prefix in the names."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def by_client(items: list[ClientItem]) -> dict[int, list[ClientItem]]:
+    """Group requests or results by client. Clients are in the order of their first items.
+
+    A client sends the model of its first request, and keeps the models of its other requests, as in Ditto.
+    """
+    works: dict[int, list[ClientItem]] = {}
+    for item in items:
+        works.setdefault(item.client, []).append(item)
+    return works
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,8 @@ class ClientWork:
     @staticmethod
     def of_round(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
         """Group the requests and results of ``round`` by client. Clients are in the order of their first requests."""
-        works: dict[int, ClientWork] = {}
-        for request, result in zip(requests, trained, strict=True):
-            work = works.setdefault(request.client, ClientWork(round, [], []))
-            work.requests.append(request)
-            work.trained.append(result)
-        return list(works.values())
+        results = by_client(trained)
+        return [ClientWork(round, work, results[client]) for client, work in by_client(requests).items()]
 
     @property
     def client(self) -> int:
@@ -191,14 +199,8 @@ class Method:
         reduce: ``(gathering) -> (mean, row)``: the mean of the messages. By default, ``averaging.mean_of``.
         facts: ``(rounds, rows) -> facts``: entries to add to the run's result. ``rounds``: number of rounds;
             ``rows``: rows of the log.
-        arriving: ``(config, state, federation, round) -> requests``: the requests whose results arrive in ``round``. By
-            default, the requests of ``plan``.
         start_state: ``(state, work) -> state``: the state when the client's work began. With asynchronous aggregation,
             this may be the state of an earlier round.
-        pass_time: ``(config, before, after, federation, round) -> (state, row)``: updates the state at the end of the
-            round. ``before`` and ``after`` are the states before and after the server step.
-        is_finished: ``(config, state, federation, round) -> bool``: whether training ends after a round that has no
-            requests. If this attribute is None, training ends.
     """
 
     init: Callable[..., FederatedState]
@@ -212,15 +214,12 @@ class Method:
     received: MessageFunction | None = None
     unweighted: tuple[str, ...] = ()
     one_model: bool = True
-    exchange: Callable[..., Exchange | None] | None = None
+    exchange: Callable[..., Exchange] | None = None
     settings: type = AveragingSettings
     send: Callable[[Sent, int], Sent] = lambda sent, phase: sent
     reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
     facts: Callable[[int, list[State]], State] = nothing
-    arriving: PlanFunction | None = None
     start_state: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
-    pass_time: FoldFunction = lambda config, before, after, federation, round: (after, {})
-    is_finished: Callable[..., bool] | None = None
 
     def empty_message(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
@@ -234,7 +233,7 @@ class Method:
         requests = self.plan(config, state, alone, round)
         if not requests:
             return {}
-        results = [Trained(0, sent.start.weights, sent.start.buffers, 1, 0.0, 0, 0, True) for sent in requests]
+        results = [Trained(one.client, one.start.weights, one.start.buffers, 1, 0.0, 0, 0, True) for one in requests]
         work, *_ = ClientWork.of_round(round, requests, results)  # the first client, if all train
         return self.message(config, state, alone, work)
 

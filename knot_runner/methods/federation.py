@@ -137,7 +137,7 @@ class Federation:
         """Return a request to run the client's ``model`` on the examples of ``split`` with the row numbers ``rows``."""
         return Inference(model, rows, split, network=self.network_number(client))
 
-    @property
+    @cached_property
     def participants(self) -> int:
         """Return how many clients take part in a round.
 

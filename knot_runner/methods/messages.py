@@ -81,17 +81,14 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
     """Convert ``method`` to a :class:`RoundMethod`. ``config``: the settings of the method."""
     if config.averages:
         method = keeping_unshared(method, config)
-    exchange = None if method.exchange is None else method.exchange(config)
-    after = None if exchange is None else partial(run_exchange, method, exchange)
     return RoundMethod(
         method.init,
-        method.arriving or method.plan,
+        method.plan,
         partial(fold_round, method),
         method.deployed,
         method.one_model,
-        after,
-        method.is_finished,
-        method.facts,
+        method.exchange and partial(run_exchange, method, method.exchange(config)),
+        facts=method.facts,
     )
 
 

@@ -17,7 +17,7 @@ from knot_runner.config.settings.partition import Centralized
 from knot_runner.methods.around import round_flops, surrounded
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.messages import check_outcomes, fold_and_exchange, in_rounds, is_over
+from knot_runner.methods.messages import check_outcomes, fold_and_exchange, is_over
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.clients import FederatedContext, TrainingResult, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
@@ -37,9 +37,8 @@ def inspect_federated(context: RunContext) -> RunInputs:
     config = context.method
     settings = context.settings
     setup = make_setup(context)
-    method, federation, notes = surrounded(METHODS[config.algorithm], settings, setup.federation)
+    rounds, federation, notes = surrounded(METHODS[config.algorithm], settings, setup.federation)
     notes = [*setup.notes, *notes]
-    rounds = in_rounds(method, config)
     setup = replace(setup, federation=federation)
     if config.personalization is not None or settings.evaluate.matrix is not None:
         from knot_runner.methods.personalization.matrix import check_own_models, untested_notes

@@ -137,8 +137,7 @@ def test_calls_finds_planted_code_execution():
 
 
 #: Names that several modules have because they are one contract: what a federated method, or KNOT, consists of.
-CONTRACT = {"init", "plan", "message", "fold", "deployed", "keep", "received", "ask", "answer", "arriving",
-            "pass_time", "is_finished"}  # fmt: skip
+CONTRACT = {"init", "plan", "message", "fold", "deployed", "keep", "received", "ask", "answer"}
 
 
 def public_names(path):

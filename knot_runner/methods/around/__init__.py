@@ -14,18 +14,19 @@ from collections.abc import Sequence
 from knot_runner.config.settings.run import Settings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.methods.contract import SERVER, FurtherWork, Method
+from knot_runner.methods.contract import SERVER, FurtherWork, Method, RoundMethod
 from knot_runner.methods.federation import Federation
+from knot_runner.methods.messages import in_rounds
 
 #: Setting groups that add a wrapper to a method unless they are null. All other groups configure the method itself.
 AROUND = ("privacy", "fleet")
 
 
-def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
+def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[RoundMethod, Federation, list[str]]:
     """Wrap ``method`` in the wrappers that ``settings`` select.
 
     Returns:
-        The wrapped method, the federation on which it runs, and notes for the user.
+        The wrapped method, converted by :func:`in_rounds`, the federation on which it runs, and notes for the user.
 
     Raises:
         UserError: The method does not support one of the wrappers.
@@ -44,12 +45,13 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
         from knot_runner.methods.around.compression import compressed
 
         method = compressed(method, share)
-    if settings.fleet is not None:
-        from knot_runner.methods.around.fleet import on_fleet
+    if settings.fleet is None:
+        return in_rounds(method, settings.method), federation, notes
+    from knot_runner.methods.around.fleet import on_fleet
 
-        method, federation = on_fleet(method, settings.fleet, federation)
-        notes.append(f"fleet {settings.fleet.name}: the clock is simulated and counts virtual seconds")
-    return method, federation, notes
+    rounds, federation = on_fleet(method, settings.method, settings.fleet, federation)
+    notes.append(f"fleet {settings.fleet.name}: the clock is simulated and counts virtual seconds")
+    return rounds, federation, notes
 
 
 def round_flops(

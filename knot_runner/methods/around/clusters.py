@@ -9,7 +9,7 @@ import numpy as np
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
-from knot_runner.methods.contract import ClientWork, FurtherWork, RoundMethod, State, entries_below
+from knot_runner.methods.contract import FurtherWork, RoundMethod, State, by_client, entries_below
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Log entries that are summed over clusters.
@@ -108,7 +108,7 @@ class _Clusters:
             if work or (self.method.is_finished and not self.method.is_finished(config, part, cluster, round)):
                 part, row = self.method.fold(config, part, cluster, round, work, results)
             states.append(part)
-            rows.append({**row, "arrived": len(ClientWork.of_round(round, work, results))})
+            rows.append({**row, "arrived": len(by_client(work))})
         return joint_state(states), joint_row(rows)
 
     def exchange(

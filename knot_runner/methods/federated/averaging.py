@@ -123,8 +123,7 @@ def fold_round(
     elif works:
         after, row = method.fold_each(config, state, federation, round, list(messages()))
     observed = method.observe(works) if works else {}
-    after, passed = method.pass_time(config, state, {**after, **kept}, federation, round)
-    return after, {**row, **observed, **costs, **passed}
+    return {**after, **kept}, {**row, **observed, **costs}
 
 
 def message(

@@ -8,17 +8,21 @@ from dataclasses import replace
 from knot_runner import metrics
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.asynchronous import Asynchronous, state_at_start
 from knot_runner.methods.around.fleet.synchronous import Synchronous
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, RoundMethod, State
+from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.messages import in_rounds
 
 #: Message parts that are multiplied by the staleness discount, because they hold changes of the model.
 DISCOUNTED = ("update", "statistics")
 
 
-def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
+def on_fleet(
+    method: Method, config: FederatedSettings, fleet: FleetSettings, federation: Federation
+) -> tuple[RoundMethod, Federation]:
     """Return a pair: ``method`` on the simulated ``fleet``, and ``federation`` with the clients' speeds.
 
     With ``mode=async``, the server does not wait for all clients of a round.
@@ -36,11 +40,21 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
     if fleet.mode == "async":
         method = discounted(method, fleet)
         simulated = Asynchronous(method, fleet)
+    rounds = in_rounds(method, config)
+
+    def fold(
+        config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+        requests: list[LocalTraining], trained: list[Trained],
+    ) -> Folded:  # fmt: skip
+        after, row = rounds.fold(config, state, federation, round, requests, trained)
+        after, passed = simulated.pass_time(config, state, after, federation, round)
+        return after, {**row, **passed}
+
     on_clock = replace(
-        method,
+        rounds,
         init=simulated.init,
-        arriving=simulated.arriving,
-        pass_time=simulated.pass_time,
+        plan=simulated.plan,
+        fold=fold,
         is_finished=simulated.is_finished,
         facts=lambda rounds, rows: method.facts(rounds, rows) | fleet_facts(rows, federation.training.target),
     )

@@ -79,7 +79,7 @@ class Asynchronous(Simulation):
             )
         return {**self.method.init(config, federation), **_in_flight([], 0.0)}
 
-    def arriving(
+    def plan(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
         """Return the requests whose updates are aggregated in the next server step.

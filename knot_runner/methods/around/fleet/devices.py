@@ -17,7 +17,7 @@ from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import Method, Sent, size
+from knot_runner.methods.contract import Method, Sent, by_client, size
 from knot_runner.methods.federated.averaging import received
 from knot_runner.methods.federation import FederatedState, Federation
 
@@ -91,17 +91,6 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
         return torch.zeros(len(federation.clients), dtype=torch.float64)
     both = BITS * (down / network.down + up / network.up) / 1e6
     return both / torch.exp(network.sigma * _normal(federation, "network"))
-
-
-def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Group ``requests`` by client. Clients are in the order of their first requests.
-
-    A client sends the model of its first request, and keeps the models of its other requests, as in Ditto.
-    """
-    works: dict[int, list[LocalTraining]] = {}
-    for request in requests:
-        works.setdefault(request.client, []).append(request)
-    return works
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:

@@ -15,6 +15,7 @@ from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
+from knot_runner.methods.contract import by_client
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
@@ -51,7 +52,7 @@ class Synchronous(Simulation):
                 )
         return state
 
-    def arriving(
+    def plan(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
         """Return those requests whose results arrive in ``round``. Other requests are not executed."""
@@ -102,7 +103,7 @@ class Synchronous(Simulation):
         dropped = 0
         late = 0
         partial = 0
-        for client, work in devices.by_client(planned).items():
+        for client, work in by_client(planned).items():
             time = times[client]
             epochs = time.epochs
             if fleet.late == "partial":

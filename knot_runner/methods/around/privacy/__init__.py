@@ -169,11 +169,10 @@ def privately(
     privacy = _mechanism(spec, settings, federation, method, exchange)
     if spec.epsilon is not None:
         privacy = replace(privacy, noise_multiplier=accountant.noise_for(privacy, spec.epsilon))
-    means = exchange and replace(exchange, reads="mean")
     private = replace(
         method,
         fold_each=None,
-        exchange=lambda config: means,
+        exchange=None if exchange is None else lambda config: replace(exchange, reads="mean"),
         send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
         reduce=partial(reduce, privacy, federation.seed, method.fold is not None),
         facts=lambda rounds, rows: method.facts(rounds, rows) | privacy.facts(rounds, rows),

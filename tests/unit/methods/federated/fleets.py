@@ -10,7 +10,7 @@ from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.federation import ServerExamples
-from knot_runner.methods.messages import fold_and_exchange, in_rounds, is_over
+from knot_runner.methods.messages import fold_and_exchange, is_over
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
 
@@ -78,8 +78,7 @@ class Played:
             plain = with_distillation(METHODS[algorithm], self.config)
             if getattr(self.config, "top_k", None):
                 plain = compressed(plain, self.config.top_k)
-            method, self.federation = on_fleet(plain, fleet, self.federation)
-            self.method = in_rounds(method, self.config)
+            self.method, self.federation = on_fleet(plain, self.config, fleet, self.federation)
         self.states, self.seen, self.after = [], [], []
         self.state, self.rows = played_rounds(self.method, self.config, self.federation, self.world.engine, self.look)
 

@@ -13,7 +13,6 @@ from knot_runner.methods.around.clusters import cluster_state, joint_row, per_cl
 from knot_runner.methods.around.fleet import devices, on_fleet
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
-from knot_runner.methods.messages import in_rounds
 from knot_runner.methods.party import Party
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of, played_rounds
@@ -154,9 +153,9 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
     world, fleet, config = make_world([]), fleet_of(), settings()
-    method, _ = on_fleet(METHODS["fedavg"], fleet, world.federation)
+    method, _ = on_fleet(METHODS["fedavg"], config, fleet, world.federation)
     clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
-    both = per_cluster(in_rounds(method, config), clusters)
+    both = per_cluster(method, clusters)
     everyone = world.federation
     state, rows = played_rounds(both, config, everyone, world.engine)
     alone = [Played(fleet), Played(fleet, members=(3, 4), clients_per_round=2)]
