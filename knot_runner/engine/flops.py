@@ -61,8 +61,7 @@ def _read(network: Network, examples: Tensors) -> None:
     """Run the network on the meta device, which computes only shapes and is fast. Custom models run on the CPU."""
     if isinstance(network.spec, CustomSettings):  # a custom model may hold other tensors than parameters and buffers
         with seeded(0, "unused"):
-            model = build_network(network)
-        model.eval()(**examples)
+            build_network(network).eval()(**examples)
         return
     with torch.device("meta"):
         build_network(network).eval()(**{name: tensor.to("meta") for name, tensor in examples.items()})

@@ -156,9 +156,11 @@ def check_outcomes(
     for result in trained:
         if math.isfinite(result.loss) and result.finite:
             continue
-        name = "the server" if result.client == SERVER else federation.clients[result.client].name
+        name = "the server"
         if result.client == SERVER:
             remedy = "a smaller method.server_distillation.lr"
+        else:
+            name = federation.clients[result.client].name
         problem = f"diverged in round {number} at {name}: its weights are not finite. First try {remedy}"
         raise DivergedError(problem, round=number, client=name)
 

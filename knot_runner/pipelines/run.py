@@ -82,8 +82,8 @@ def _execute(context: RunContext) -> RunResult:
     """Run the job, and send the log and the result to the tracker."""
     hardware = context.settings.hardware
     family = family_of(context.method)
-    on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
-    if not (on_host or family.on_gpu):
+    # The device is prepared before data are read, because this sets the number of threads.
+    if not (is_host(prepare_device(hardware).type) or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: methods of kind {family.name!r} run on the CPU")
     with _tracker(context) as tracker:
         if tracker is None:

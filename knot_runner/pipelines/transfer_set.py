@@ -40,9 +40,8 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     Raises:
         UserError: The images cannot be used.
     """
-    settings = context.settings
     config = context.method
-    transfer = as_kind(settings.transfer, ImageTaskSettings)
+    transfer = as_kind(context.settings.transfer, ImageTaskSettings)
     if isinstance(config, FederatedSettings) and server_distillation(config) is None:
         note = f"transfer={transfer.name}: method={config.name} does not distill, so the transfer set is not used"
         return dataclasses.replace(task, notes=[*task.notes, note])

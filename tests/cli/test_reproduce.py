@@ -51,13 +51,13 @@ report:
 
 @pytest.fixture
 def folder(tmp_path):
-    """With a ``--config-dir`` of three presets and their list: ``quick`` and ``slow`` have data, ``away`` has none."""
+    """With a ``--config-dir`` of three presets and their list: ``quick`` and ``slow`` have data, ``failed`` none."""
     presets = tmp_path / "conf" / "experiment"
     presets.mkdir(parents=True)
-    for name, source, rounds in (("quick", "embedded", 1), ("slow", "embedded", 2), ("away", "local", 1)):
+    for name, source, rounds in (("quick", "embedded", 1), ("slow", "embedded", 2), ("failed", "local", 1)):
         (presets / f"{name}.yaml").write_text(PRESET.format(name=name, source=source, rounds=rounds))
     (tmp_path / "conf" / "reproduce.yaml").write_text(
-        "presets:\n- {preset: slow, runs: 4, minutes: 50}\n- {preset: away, runs: 4, minutes: 1}\n"
+        "presets:\n- {preset: slow, runs: 4, minutes: 50}\n- {preset: failed, runs: 4, minutes: 1}\n"
         "- {preset: quick, runs: 4, minutes: 2, words: [training.lr=0.1]}\n"
     )
     return tmp_path
@@ -89,12 +89,12 @@ def reproduced(folder, capsys, *words, code=0):
 def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys):
     err, table = reproduced(folder, capsys, "--hours=0.5")
     assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
-    away, begun, slow = err
-    assert away.startswith("away: skipped, ") and "paths.data_dir" in away and begun == "quick: 4 runs"
+    failed, begun, slow = err
+    assert failed.startswith("failed: skipped, ") and "paths.data_dir" in failed and begun == "quick: 4 runs"
     assert slow.startswith("slow: skipped, since it takes about 50 minutes, but ")
     assert table[0] == "| preset | data | runs | seeds | hold | fail | undecided | time |"
     assert table[2].startswith("| quick | femnist (embedded) | 4 of 4 | 2 of 2 | 0 | 0 | 1 | ")
-    assert [line[:13] for line in table[4:]] == ["- away: skipp", "- slow: skipp"]
+    assert [line[:14] for line in table[4:]] == ["- failed: skip", "- slow: skippe"]
     _, again = reproduced(folder, capsys, "--hours=0.5")
     assert len(made.begun) == 1 and again[:3] == table[:3]  # nothing runs twice
 
@@ -113,10 +113,12 @@ def test_named_preset_starts_and_resumes(folder, made, capsys):
 
 def test_failure_is_reported_and_other_presets_run(folder, made, capsys):
     made.code = 1
-    (folder / "conf" / "experiment" / "away.yaml").write_text("sweep: {nonsense: 1}\n")
-    err, table = reproduced(folder, capsys, "away", "quick", "--hours=2", code=1)
-    assert err[0].startswith("knot-runner: away: composing ") and err[-1].startswith("quick: failed with exit code 1")
+    reproduced(folder, capsys, "quick", "--hours=2", "seed=0", code=1)
+    (folder / "conf" / "experiment" / "failed.yaml").write_text("sweep: {nonsense: 1}\n")
+    err, table = reproduced(folder, capsys, "failed", "quick", "--hours=2", code=1)
+    assert err[0].startswith("knot-runner: failed: composing ") and err[-1].startswith("quick: failed with exit code 1")
     assert len(table) == 6
+    reproduced(folder, capsys, "failed", "quick", "--hours=0", code=1)
 
 
 @pytest.mark.thorough

@@ -112,6 +112,8 @@ CASES = {
     "message of a number": (method(message="{'update': 1.0}"), FEDSAM),
     "fold gives None": (method(fold="None"), FEDSAM),
     "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),
+    "fold logs the round": (method(fold="(state, {'round': 1})"), FEDSAM),
+    "fold logs a metric": (method(fold="(state, {'accuracy': 1.0})"), FEDSAM),
     "init gives None": (method(init="None"), FEDSAM),
     "a message without a fold": (f"{METHOD_OF}kr.METHODS['fedavg'], fold=None)\n", FEDSAM),
     "no model": (method().replace("averaging.deployed", "lambda *known: None"), FEDSAM),

@@ -115,24 +115,22 @@ def reproduce_command(options: argparse.Namespace) -> int:
         UserError: No preset can be composed, or the output folder is not writable.
     """
     end = time.monotonic() + 3600 * options.hours
-    names = []
-    typed = list(options.flags)
-    for word in options.words:
-        if "=" in word or word.startswith("~"):
-            typed.append(word)
-        else:
-            names.append(word)
-    candidates, problems = _candidates(names, typed, options.config_dir)
+    overrides = [word for word in options.words if "=" in word or word.startswith("~")]
+    names = [word for word in options.words if word not in overrides]
+    candidates, problems = _candidates(names, [*options.flags, *overrides], options.config_dir)
+    failures = len(problems)
     out = candidates[0].preset.out
     require_writable(out, "paths.output_dir")
     for candidate in candidates:
-        if options.hours and (problem := _execute(candidate, end)):
+        if not options.hours:
+            break
+        problem, code = _execute(candidate, end)
+        failures += code
+        if problem:
             problems.append(f"{candidate.preset.name}: {problem}")
             LOGGER.info("%s", problems[-1])
     _show(candidates, problems, out)
-    if any("failed" in problem for problem in problems):
-        return 1
-    return 0
+    return min(failures, 1)
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
@@ -197,27 +195,31 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: -candidate.claims / max(candidate.minutes_left(), 0.01))
 
 
-def _execute(candidate: Candidate, end: float) -> str:
-    """Run a preset's missing runs until ``end`` (monotonic clock). Return why some are still missing, or ""."""
+def _execute(candidate: Candidate, end: float) -> tuple[str, int]:
+    """Run a preset's missing runs until ``end`` (monotonic clock).
+
+    Returns:
+        Why some runs are still missing, or "", and 1 if the preset's command failed, otherwise 0.
+    """
     if not candidate.left():
-        return ""
+        return "", 0
     if problem := no_data(job.settings for job in candidate.preset.jobs):
-        return f"skipped, {problem}"
+        return f"skipped, {problem}", 0
     minutes = candidate.minutes_left()
     seconds = end - time.monotonic()
     if seconds <= 0 or not (candidate.named or 60 * minutes <= seconds):
         takes = "an unknown time"
         if math.isfinite(minutes):
             takes = f"about {minutes:.3g} minutes"
-        return f"skipped, since it takes {takes}, but only {max(seconds, 0) / 60:.3g} minutes are left"
+        return f"skipped, since it takes {takes}, but only {max(seconds, 0) / 60:.3g} minutes are left", 0
     LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
     code = run_for(command, candidate.preset.out / "reproduced" / f"{candidate.preset.name}.txt", seconds)
     if code is None:
-        return "the time limit is reached. Repeat the command to resume"
+        return "the time limit is reached. Repeat the command to resume", 0
     if code:
-        return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left"
-    return ""
+        return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left", 1
+    return "", 0
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:

@@ -136,8 +136,7 @@ def eigengap(values: np.ndarray) -> int:
     eigenvalues in ascending order.
     """
     # More than N/2 clusters would include clusters of one client, which are not useful.
-    most = max(len(values) // 2, 1)
-    gaps = np.diff(values)[:most]
+    gaps = np.diff(values)[: max(len(values) // 2, 1)]
     return int(gaps.argmax()) + 1 if len(gaps) else 1
 
 

@@ -201,13 +201,12 @@ def record_coresets(
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
-    task = inputs.task
     partition = inputs.partition
     record.add(
         points=context.method.points,
         shape=list(space.shape),
         clients=len(partition.train),
-        datasets={"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
+        datasets={"train": sum(len(rows) for rows in partition.train), "test": len(inputs.task.test)},
         distance=context.method.distance,
         losses=[row["loss"] for row in rows],
     )

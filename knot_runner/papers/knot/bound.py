@@ -50,9 +50,8 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     Raises:
         UserError: The run diverged or is not a KNOT distillation, its data have changed, or a stored stage is missing.
     """
-    config = context.method
     settings = context.settings
-    if not isinstance(config, KnotSettings):
+    if not isinstance(context.method, KnotSettings):
         raise UserError(f"expected a run of KNOT with a student, got method={settings.method.name}", context.folder)
     if result.status != "done":
         raise UserError("the run diverged, so it has no student", context.folder)
@@ -193,11 +192,10 @@ def read_part(
         points: The coordinates of the labels, shape [C, d].
         executor: The executor that computes the predictions.
     """
-    store = executor.resources.store
     settings = request.objective.settings
     predicted = executor([model.predict("predictions", part.examples) for model in models])
     outputs = [artifact.tensors()["logits"] for artifact in predicted]
-    answers = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+    answers = {name: executor.resources.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
     derived, _ = distillation(settings, ObjectiveInputs(torch.empty(0), answers, lambda: outputs[1]))
     q = derived["targets"][rows].double()
     trained_weights = derived["weights"][rows]

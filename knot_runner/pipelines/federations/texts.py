@@ -69,8 +69,7 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
         # test texts, random texts and probes always have task.max_length
         return texts.put(examples, None if split == "test" else stages[data.role].max_length)
 
-    vocabulary = vocabulary_size(texts.tokenizer)
-    network = Network(model, vocabulary, len(task.labels.names))
+    network = Network(model, vocabulary_size(texts.tokenizer), len(task.labels.names))
     return party_federation(
         settings,
         task,

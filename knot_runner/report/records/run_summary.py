@@ -177,8 +177,7 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
             yield f"{clip}, median norm {number(privacy.median_norm, 3)}"
     sizes = result.datasets
     yield f"{result.clients} clients with {sizes.train:,} training examples; {sizes.test:,} test examples"
-    most = "up to " if result.models else ""
-    size = f"{most}{result.parameters:,} parameters"
+    size = f"{'up to ' if result.models else ''}{result.parameters:,} parameters"
     yield f"{result.model}, {size}; {rounds} on engine {result.engine} in {result.seconds.rounds:,.0f} s"
     yield from cost_lines(result)
 

@@ -158,8 +158,7 @@ class ManualBackward:
             if options.hard_temperature is not None:
                 logits = self._logits(weights, images)
             size = request.recipe.batch_size
-            classes = self._network.classes
-            return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
+            return TemperedLoss(options, size, labels, self._network.classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
             own_tensors = {name: tensor.clone() for name, tensor in request.inputs.items()}
             inputs = ObjectiveInputs(

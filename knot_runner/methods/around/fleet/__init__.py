@@ -58,8 +58,8 @@ def on_fleet(
         is_finished=simulated.is_finished,
         facts=lambda rounds, rows: method.facts(rounds, rows) | fleet_facts(rows, federation.training.target),
     )
-    speeds = devices.seconds_per_example(fleet, federation)  # chilling may use the speeds
-    return on_clock, replace(federation, seconds_per_example=speeds)
+    # Chilling may use the speeds.
+    return on_clock, replace(federation, seconds_per_example=devices.seconds_per_example(fleet, federation))
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:

@@ -85,12 +85,11 @@ class Synchronous(Simulation):
         The log entries are those of :func:`knot_runner.methods.around.fleet.on_fleet`. ``staleness`` is 0, or None if
         no result arrives.
         """
-        method = self.method
         fleet = self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         available = devices.available_clients(fleet, federation, began)
         turns = [client for client in federation.in_turn(round) if available[client]]  # in FedAvg's sampling order
-        planned = method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
+        planned = self.method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
         times = self.times(config, state, federation, round, planned)
         deadline = math.inf
         if isinstance(fleet.deadline, float):

@@ -51,8 +51,7 @@ def played_rounds(method, config, federation, engine, look=lambda *_: None):
         if not requests and is_over(method, config, state, federation, round):
             return None
         trained = engine.train(requests) if requests else []
-        work = requests, trained, engine
-        state, row, further = fold_and_exchange(method, config, state, federation, round, *work)
+        state, row, further = fold_and_exchange(method, config, state, federation, round, requests, trained, engine)
         look(state, requests, trained, further)
         return state, row | {"participants": [request.client for request in requests]}
 
