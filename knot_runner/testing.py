@@ -161,7 +161,10 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
         unlimited = {"distill_steps", "server/second"} & {*row, *states[number]}
         if number > 1 and "weights" in states[number] and not unlimited:
             moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
-            assert moved <= limit, f"the global model moves by {moved:g} in round {number}"
+            assert moved <= limit, (
+                f"in round {number}, the global model moves by {moved:g}, but clipped messages move it by at most "
+                f"{limit:g}"
+            )
 
 
 def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:

@@ -58,6 +58,11 @@ class Artifact:
     folder: Path
     info: Facts
 
+    @property
+    def name(self) -> str:
+        """Return ``stage/key``, the name by which a method's state refers to the artifact."""
+        return f"{self.stage}/{self.key}"
+
     def tensors(self) -> Tensors:
         """Return the artifact's tensors.
 

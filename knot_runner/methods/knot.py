@@ -61,7 +61,7 @@ def fold(
     state = deepcopy(state)
     row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name = f"{artifact.stage}/{artifact.key}"
+        name = artifact.name
         info = artifact.info
         party = request.party
         score = info.get("best_score")

@@ -91,7 +91,7 @@ def fold(
     state = copy.deepcopy(state)
     row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name = f"{artifact.stage}/{artifact.key}"
+        name = artifact.name
         score = artifact.info["best_score"]
         if isinstance(request, TrainParties):
             state.together = name

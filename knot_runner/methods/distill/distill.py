@@ -116,7 +116,7 @@ def fold(
     state = copy.deepcopy(state)
     row = {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name = f"{artifact.stage}/{artifact.key}"
+        name = artifact.name
         info = artifact.info
         party = request.party
         terms = info.get("terms")

@@ -73,8 +73,7 @@ class Lean:
         """Train every client of ``cohort``; return the results in the same order (:meth:`Engine.train`)."""
         # The longest training runs start first. Short runs then end last, so workers are idle for less time.
         longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
-        results = self._run([cohort[i] for i in longest])
-        return ordered(dict(zip(longest, results, strict=True)))
+        return ordered(dict(zip(longest, self._run([cohort[i] for i in longest]), strict=True)))
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Return the logits or features of every request, in order (:meth:`Engine.logits`)."""
