@@ -216,7 +216,7 @@ class LocalWork:
         """Yield the batches of all epochs of the request. Training without a local program uses the same batches."""
         recipe = self.request.recipe
         order = local.local_draws(self.request)
-        for _ in range(sum(phase.epochs for phase in recipe.phases)):
+        for _ in range(recipe.epochs):
             yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
 
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:

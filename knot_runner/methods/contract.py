@@ -1,15 +1,15 @@
 """The interface of methods, and the table of all methods. A method is a set of functions that the training loop calls.
 
-A **message** holds the named tensors that a client sends to the server in a round. The **fold** is the server step of a
-round: the server aggregates the messages and updates the state. Mechanisms that act only on messages, such as clipping
-and compression, are in :mod:`knot_runner.methods.around`.
+A **message** holds the named tensors that a client sends to the server in a round, or receives from it. The **fold** is
+the server step of a round: the server aggregates the messages and updates the state. Mechanisms that act only on
+messages, such as clipping and compression, are in :mod:`knot_runner.methods.around`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
@@ -114,7 +114,6 @@ class Sent:
     Attributes:
         examples: The number of the client's training examples.
         facts: Values to log about the message, such as its norm.
-        model: The client's model if the server computes the message; None if the client sends the message.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -122,7 +121,6 @@ class Sent:
     examples: int
     parts: ClientMessage
     facts: dict[str, float] = field(default_factory=dict)
-    model: ClientModel | None = None
     packed: int | None = None
 
     @property
@@ -134,29 +132,6 @@ class Sent:
 def size(parts: ClientMessage) -> int:
     """Return the size of an uncompressed message in bytes."""
     return sum(part.numel() * part.element_size() for part in parts.values())
-
-
-@dataclass(frozen=True)
-class Gathering:
-    """The messages of a round, and the settings for averaging these messages.
-
-    Attributes:
-        phase: 1 for the messages after local training, 2 for the second messages of an
-            :class:`~knot_runner.methods.messages.Exchange`.
-        sent: An iterable of the messages, in the order of the clients. It can be used only once.
-        empty: A function that returns a message with placeholder values, but with the names and shapes of the round's
-            messages. It can also be called in rounds without messages.
-        aggregation: ``weighted`` to weight clients by their numbers of training examples, or ``uniform`` for equal
-            weights.
-        unweighted: Names of message parts that are always averaged with equal weights.
-    """
-
-    round: int
-    phase: Literal[1, 2]
-    sent: Iterable[Sent]
-    empty: Callable[[], ClientMessage]
-    aggregation: str | None
-    unweighted: tuple[str, ...] = ()
 
 
 def nothing(*_: object) -> State:
@@ -179,7 +154,8 @@ class Method:
             ``state`` is the state of the round in which the work began. The server receives nothing else from clients,
             except second messages (``exchange``).
         fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server step. ``mean``: mean of
-            the messages; ``share``: fraction of clients that took part; ``row``: log entries.
+            the messages; ``share``: fraction of clients that took part (:meth:`Federation.share`); ``row``: log
+            entries.
         deployed: ``(config, state, federation, client) -> model``: the model that ``client`` uses.
         fold_each: ``(config, state, federation, round, sent) -> (state, row)``: a server step that reads the individual
             messages ``sent``. It is called instead of ``fold``. With privacy, however, ``fold`` is called, because the
@@ -188,15 +164,17 @@ class Method:
             ``work``. ``work.sent`` is the client's message.
         observe: ``(works) -> row``: log entries about the clients' training.
         received: ``(config, state, federation, client) -> message``: the server's message to ``client``. By default,
-            the shared parameters (``averaging.received``).
+            the shared parameters and the running statistics (``averaging.received``).
         unweighted: Names of message parts that are always averaged with equal weights.
         one_model: Whether all clients use the same model. If true, this model is evaluated on all test examples. If
             false, each client's model is evaluated on the client's own test examples.
         exchange: ``(config) -> exchange``: the exchange of second messages; None for a method without second messages.
         settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. ``phase`` is 2 for second
-            messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and all attributes below.
-        reduce: ``(gathering) -> (mean, row)``: the mean of the messages. By default, ``averaging.mean_of``.
+            messages, otherwise 1. :mod:`knot_runner.methods.around` sets this attribute and the attributes below.
+        reduce: ``(round, phase, sent, empty) -> (mean, row)``: the mean of the messages ``sent``, an iterator in the
+            order of the clients. By default, ``averaging.mean_of``. ``empty()`` returns a message with placeholder
+            values, but with the names and shapes of the round's messages, also in rounds without messages.
         facts: ``(rounds, rows) -> facts``: entries to add to the run's result. ``rounds``: number of rounds;
             ``rows``: rows of the log.
         start_state: ``(state, work) -> state``: the state when the client's work began. With asynchronous aggregation,
@@ -217,7 +195,7 @@ class Method:
     exchange: Callable[..., Exchange] | None = None
     settings: type = AveragingSettings
     send: Callable[[Sent, int], Sent] = lambda sent, phase: sent
-    reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
+    reduce: Callable[..., tuple[ClientMessage, RoundRow]] | None = None
     facts: Callable[[int, list[State]], State] = nothing
     start_state: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
 
@@ -244,19 +222,19 @@ class RoundMethod:
 
     - ``init(config, federation) -> state``
     - ``plan(config, state, federation, round) -> requests``
-    - ``fold(config, state, federation, round, requests, outcomes) -> (state, row)``: ``outcomes`` holds the result of
-      each request, and ``row`` holds log entries
+    - ``fold(config, state, federation, round, requests, trained, engine) -> (state, row, further)``: ``trained`` holds
+      the result of each request, ``row`` the log entries, and ``further`` the requests of the exchange of second
+      messages, which ``engine`` executes
+    - ``deployed(config, state, federation, client) -> model``
 
     :func:`knot_runner.methods.messages.in_rounds` converts a :class:`Method` to a RoundMethod.
     """
 
-    init: Callable[..., State]
-    plan: Callable[..., list[Any]]
-    fold: Callable[..., tuple[State, State]]
-    deployed: Callable[..., ClientModel] | None = None
+    init: Callable[..., FederatedState]
+    plan: PlanFunction
+    fold: Callable[..., tuple[FederatedState, RoundRow, FurtherWork]]
+    deployed: Callable[..., ClientModel]
     one_model: bool = True
-    #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
-    exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
     #: ``(config, state, federation, round) -> bool``: whether training is over; None: it is if ``plan`` returns []
     is_finished: Callable[..., bool] | None = None
     facts: Callable[[int, list[State]], State] = nothing
@@ -282,6 +260,8 @@ def _accepted(where: str, method: Method) -> Method:
         raise UserError(f"expected a settings class, got {cls!r:.60}", f"{where}.settings", hint=hint)
     if method.message is not nothing and method.fold is None and method.fold_each is None:
         raise UserError("'message' requires 'fold' or 'fold_each'", where, hint="Set one of them, or remove 'message'")
+    if method.deployed is None:
+        raise UserError("'deployed' is missing", where, hint="For a single global model, use averaging.deployed")
     problems = {
         "init": lambda state, *_: unlike(state, dict, "a dict (the state)"),
         "plan": _plan_problem,

@@ -48,7 +48,7 @@ class ServerExamples:
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients or, if ``members`` is set, one cluster of clients that is trained separately.
+    """All clients. If ``members`` is set, only these clients take part: a cluster, or all clients that are not unseen.
 
     ``clients`` always holds all clients. A client's number is its index in ``clients``. A client's random draws do not
     depend on the cluster.
@@ -68,7 +68,7 @@ class Federation:
     members: tuple[int, ...] | None = None
     #: clients that do not take part in any round
     unseen: tuple[int, ...] = ()
-    #: participants of a round, selected by a simulated fleet; None: drawn from the seed
+    #: participants of a round (:meth:`choosing`), such as those of a simulated fleet; None: drawn from the seed
     chosen: tuple[int, ...] | None = None
     #: with a simulated fleet: each client's training time per example in seconds, shape [N]
     seconds_per_example: Tensor | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import (
     SERVER,
@@ -16,7 +16,6 @@ from knot_runner.methods.contract import (
     ClientWork,
     FoldFunction,
     FurtherWork,
-    Gathering,
     MessageFunction,
     Method,
     PlanFunction,
@@ -37,8 +36,7 @@ class Answers:
         mean: The mean of the messages; {} if the method reads each message.
         each: The messages; [] if the method reads only the mean.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: The participants' models, by client number. ``plan`` can train them on the messages. The dictionary
-            is empty if the server computes the messages.
+        students: The participants' models, by client number. ``plan`` can train them on the messages.
     """
 
     mean: ClientMessage
@@ -79,17 +77,10 @@ class Exchange:
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
     """Convert ``method`` to a :class:`RoundMethod`. ``config``: the settings of the method."""
-    if config.averages:
+    if isinstance(config, AveragingSettings):
         method = keeping_unshared(method, config)
-    return RoundMethod(
-        method.init,
-        method.plan,
-        partial(fold_round, method),
-        method.deployed,
-        method.one_model,
-        method.exchange and partial(run_exchange, method, method.exchange(config)),
-        facts=method.facts,
-    )
+    fold = partial(fold_and_exchange, method, method.exchange and method.exchange(config))
+    return RoundMethod(method.init, method.plan, fold, method.deployed, method.one_model, facts=method.facts)
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
@@ -125,8 +116,8 @@ def is_over(method: RoundMethod, config: Any, state: FederatedState, federation:
 
 
 def fold_and_exchange(
-    method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+    method: Method, exchange: Exchange | None, config: FederatedSettings, state: FederatedState,
+    federation: Federation, round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Run the server step of ``round`` and the exchange of second messages.
 
@@ -134,10 +125,11 @@ def fold_and_exchange(
         The state, the log entries, and the requests of the exchange. The logged byte counts include
         the messages of the exchange.
     """
-    state, row = method.fold(config, state, federation, round, requests, trained)
-    if method.exchange is None:
+    state, row = fold_round(method, config, state, federation, round, requests, trained)
+    if exchange is None:
         return state, row, FurtherWork()
-    state, exchanged, further = method.exchange(config, state, federation, round, requests, trained, engine)
+    works = ClientWork.of_round(round, requests, trained)
+    state, exchanged, further = run_exchange(method, exchange, config, state, federation, round, works, engine)
     sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
     return state, {**row, **exchanged, **sums}, further
 
@@ -161,16 +153,16 @@ def check_outcomes(
             remedy = "a smaller method.server_distillation.lr"
         else:
             name = federation.clients[result.client].name
-        problem = f"diverged in round {number} at {name}: its weights are not finite. First try {remedy}"
+        problem = f"diverged in round {number} at {name}: its loss or weights are not finite. First try {remedy}"
         raise DivergedError(problem, round=number, client=name)
 
 
 def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
-    round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+    round: int, works: list[ClientWork], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Run ``exchange`` after the server step; return the state, the log entries, and the exchange's requests."""
-    models = {work.client: work.trained[0].model for work in ClientWork.of_round(round, requests, trained)}
+    models = {work.client: work.trained[0].model for work in works}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]
     logits = iter(engine.logits(inferences) if inferences else [])
@@ -180,30 +172,30 @@ def run_exchange(
     def sent() -> Iterator[Sent]:
         nonlocal up
         for client, outputs in answers.items():
-            model = models[client] if exchange.answered_by == "server" else None
             parts = exchange.answer(config, federation, client, outputs)
-            message = method.send(Sent(client, federation.clients[client].size, parts, model=model), 2)
+            message = method.send(Sent(client, federation.clients[client].size, parts), 2)
             up += message.bytes if exchange.answered_by == "clients" else 0
             yield message
 
     mean: ClientMessage = {}
     each: list[Sent] = []
     row: RoundRow = {}
-    if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is None):
+    if exchange.reads != "mean":
         each = list(sent())
+    elif method.reduce is None:
+        mean = mean_of(sent(), config.aggregation)
     else:
-        empty = partial(empty_answer, exchange, config, federation, round)
-        mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, config.aggregation))
+        mean, row = method.reduce(round, 2, sent(), partial(empty_answer, exchange, config, federation, round))
     if not each and not mean:
         return state, row, FurtherWork()
-    students = models if exchange.answered_by == "clients" else {}
-    replies = Answers(mean, each, federation.share(len(models)), students)
+    replies = Answers(mean, each, federation.share(len(models)), models)
     distillation = exchange.plan(config, state, federation, round, replies)
     distilled = engine.train(distillation) if distillation else []
     check_outcomes(round, distilled, federation)
     state, entries = exchange.fold(config, state, federation, round, replies, distilled)
     down = 0
-    for request in distillation if students else []:  # outputs of other clients, one forward pass per example
+    for request in distillation if exchange.answered_by == "clients" else []:
+        # outputs of other clients, one forward pass per example
         received = {name: inputs[:1] for name, inputs in request.inputs.items() if name != str(request.client)}
         down += len(request.rows.unique()) * size(received)
     return state, {**entries, **row, "bytes_up": up, "bytes_down": down}, FurtherWork(inferences, distillation)

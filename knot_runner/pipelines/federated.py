@@ -17,7 +17,7 @@ from knot_runner.config.settings.partition import Centralized
 from knot_runner.methods.around import round_flops, surrounded
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.messages import check_outcomes, fold_and_exchange, is_over
+from knot_runner.methods.messages import check_outcomes, is_over
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.clients import FederatedContext, TrainingResult, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
@@ -138,7 +138,7 @@ def _advance(run: FederatedContext, state: FederatedState, round: int, rows: lis
         return None
     trained = run.engine.train(requests) if requests else []
     check_outcomes(round, trained, federation)
-    state, row, further = fold_and_exchange(method, config, state, federation, round, requests, trained, run.engine)
+    state, row, further = method.fold(config, state, federation, round, requests, trained, run.engine)
     facts = scores.local_facts(requests, trained) | round_flops(run.setup.example_flops, requests, further)
     if isinstance(context.settings.partition, Centralized):
         row |= {"bytes_down": 0, "bytes_up": 0}  # nothing is sent, because one client has all examples

@@ -95,4 +95,4 @@ def test_feddf_divergence_names_the_server(tmp_path, capsys):
     steep = [f"method.server_distillation.{word}" for word in ("optimizer=sgd", "lr=1e30")]
     assert main([*TINY_FEDDF, *steep, f"paths.output_dir={tmp_path}"]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "diverged in round 1 at the server: its weights are not finite. First try a smaller method.server" in said
+    assert "diverged in round 1 at the server: its loss or weights are not finite. First try a smaller method." in said

@@ -115,6 +115,7 @@ CASES = {
     "fold logs the round": (method(fold="(state, {'round': 1})"), FEDSAM),
     "fold logs a metric": (method(fold="(state, {'accuracy': 1.0})"), FEDSAM),
     "init gives None": (method(init="None"), FEDSAM),
+    "a method without a model": (f"{METHOD_OF}kr.METHODS['fedavg'], deployed=None)\n", FEDSAM),
     "a message without a fold": (f"{METHOD_OF}kr.METHODS['fedavg'], fold=None)\n", FEDSAM),
     "no model": (method().replace("averaging.deployed", "lambda *known: None"), FEDSAM),
     "a function for a method": ("import knot_runner as kr\nkr.METHODS['fedsam'] = print\n", FEDSAM),

@@ -9,7 +9,7 @@ import torch
 from knot_runner.methods.around.privacy import clip, reduce
 from knot_runner.methods.around.privacy.accountant import epsilon_after, noise_for
 from knot_runner.methods.contract import METHODS as METHODS_TABLE
-from knot_runner.methods.contract import Gathering, Sent
+from knot_runner.methods.contract import Sent
 from knot_runner.methods.federated.averaging import FEDAVG
 from knot_runner.util.errors import UserError
 from tests.accounted import accounted, mechanism, private_of
@@ -47,8 +47,7 @@ def test_noise_of_models_and_of_logits_differs():
 
     def noise(phase, name):
         sent = [clip(spec, Sent(0, 1, {name: zeros}), phase)]
-        gathering = Gathering(0, phase, sent, lambda: {name: zeros}, "uniform")
-        return reduce(spec, 0, True, gathering)[0][name].flatten()
+        return reduce(spec, 0, True, 0, phase, sent, lambda: {name: zeros})[0][name].flatten()
 
     found = [noise(1, "update"), noise(2, "logits"), noise(2, "labels")]
     for one, other in itertools.combinations(found, 2):

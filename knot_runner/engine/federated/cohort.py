@@ -155,7 +155,7 @@ class Trained:
         loss: The mean training loss over all steps, without the proximal term.
         before: The number of correct predictions on the request's test examples before training.
         after: The number of correct predictions on the request's test examples after training.
-        finite: Whether all trained weights are finite.
+        finite: Whether all trained weights, and the tensors in ``kept``, are finite.
         kept: The tensors that a :class:`LocalProgram` returns, by name. Empty for ordinary training.
     """
 
@@ -312,3 +312,8 @@ class Recipe:
     cosine: bool = False
     check: int = 0
     patience: int = 0
+
+    @property
+    def epochs(self) -> int:
+        """Return the number of epochs of all phases together."""
+        return sum(phase.epochs for phase in self.phases)

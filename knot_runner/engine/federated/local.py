@@ -1,4 +1,4 @@
-"""Functions of local training that all engines use: epoch order, augmentation and step counts."""
+"""Functions of local training that several engines use: epoch order, augmentation and step counts."""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 def steps(recipe: Recipe, count: int) -> int:
     """Return the number of optimizer steps that a client with ``count`` examples takes in one round."""
-    return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
+    return batch_count(count, recipe.batch_size, recipe.drop_last) * recipe.epochs

@@ -32,8 +32,7 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
     each = _Clusters(method, clusters)
     return replace(
         method, init=each.init, plan=each.plan, fold=each.fold, one_model=False,
-        deployed=method.deployed and each.deployed,
-        exchange=method.exchange and each.exchange,
+        deployed=each.deployed,
         is_finished=method.is_finished and each.is_finished,
     )  # fmt: skip
 
@@ -97,36 +96,21 @@ class _Clusters:
 
     def fold(
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
-        requests: list[LocalTraining], trained: list[Trained],
-    ) -> tuple[FederatedState, State]:  # fmt: skip
-        """Take each cluster's server step on the messages of that cluster."""
-        states = []
-        rows = []
-        for cluster, part in self.each(state):
-            row: State = {}
-            work, results = _cluster_work(cluster, requests, trained)
-            if work or (self.method.is_finished and not self.method.is_finished(config, part, cluster, round)):
-                part, row = self.method.fold(config, part, cluster, round, work, results)
-            states.append(part)
-            rows.append({**row, "arrived": len(by_client(work))})
-        return joint_state(states), joint_row(rows)
-
-    def exchange(
-        self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-        """Run each cluster's exchange of second messages, which follows the server step."""
+        """Take each cluster's server step on the messages of that cluster, and run each cluster's exchange."""
         states = []
         rows = []
         joint = FurtherWork()
         for cluster, part in self.each(state):
+            row: State = {}
             work, results = _cluster_work(cluster, requests, trained)
-            if work:
-                part, row, further = self.method.exchange(config, part, cluster, round, work, results, engine)
-                rows.append(row)
+            if work or (self.method.is_finished and not self.method.is_finished(config, part, cluster, round)):
+                part, row, further = self.method.fold(config, part, cluster, round, work, results, engine)
                 joint.inferences.extend(further.inferences)
                 joint.distillation.extend(further.distillation)
             states.append(part)
+            rows.append({**row, "arrived": len(by_client(work))})
         return joint_state(states), joint_row(rows), joint
 
     def deployed(self, config: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:

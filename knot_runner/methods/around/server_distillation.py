@@ -218,7 +218,9 @@ def _request(
 
         if weights is not None:
             weights = weights[places]
-        models = [sent.model for sent in each if sent.model is not None]
+        models = []
+        if student == SERVER:
+            models = [answers.students[sent.client] for sent in each]
         network = federation.architectures[number].network
         program = term_program(spec, network, federation.label_points, models, weights)
     return LocalTraining(

@@ -64,8 +64,7 @@ def _with_own(
     personal = kept_model(state, request.client) or request.start
     alpha = state.get(f"client/{request.client}/alpha", torch.tensor(config.alpha, dtype=torch.float64))
     tensors = {"weights": personal.weights, "buffers": personal.buffers, "alpha": alpha}
-    epochs = sum(phase.epochs for phase in request.recipe.phases)
-    program = LocalProgram(train_mixture, {"adaptive": config.adaptive}, tensors, further=epochs)
+    program = LocalProgram(train_mixture, {"adaptive": config.adaptive}, tensors, further=request.recipe.epochs)
     return replace(request, program=program)
 
 

@@ -23,7 +23,7 @@ State:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -33,7 +33,7 @@ from torch import Tensor
 from knot_runner.config.settings.methods.algorithms import FedProxSettings
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
-from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent, size
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent, size
 from knot_runner.methods.federated.chilling import chilled
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
@@ -92,10 +92,13 @@ def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Run the server step of ``round``; return the state after this step, and the round's log entries.
+    """Send the clients' messages after local training, and take the server step.
 
-    ``trained`` holds the result of each request. The log entries include ``bytes_down`` and ``bytes_up``, summed over
-    the clients.
+    ``trained`` holds the result of each request.
+
+    Returns:
+        The state after the round, and the log entries. These include ``bytes_down`` and ``bytes_up``, summed over the
+        clients.
     """
     works = ClientWork.of_round(round, requests, trained)
     kept, costs = FederatedState(), {"bytes_down": 0, "bytes_up": 0}
@@ -112,11 +115,13 @@ def fold_round(
 
     after, row = state, RoundRow()
     if method.fold_each is None:
-        empty = partial(method.empty_message, config, state, federation, round)
         # Messages are created and summed one after another, in client order. Memory therefore holds one sum.
         # The result does not depend on the number of workers.
-        gathering = Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted)
-        mean, row = (method.reduce or mean_of)(gathering)
+        if method.reduce is None:
+            mean = mean_of(messages(), config.aggregation, method.unweighted)
+        else:
+            empty = partial(method.empty_message, config, state, federation, round)
+            mean, row = method.reduce(round, 1, messages(), empty)
         if mean and method.fold is not None:
             after, entries = method.fold(config, state, federation, round, mean, federation.share(len(works)))
             row = {**row, **entries}
@@ -151,17 +156,16 @@ def changes(
     return parts
 
 
-def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Return the weighted mean of the messages, and an empty log row.
+def mean_of(messages: Iterable[Sent], aggregation: str | None, unweighted: tuple[str, ...] = ()) -> ClientMessage:
+    """Return the weighted mean of the messages, in float64; {} if there are no messages.
 
     The weight of a client is its number of training examples. With ``uniform`` aggregation, all clients have equal
-    weights. For the message parts in ``gathering.unweighted``, all clients always have equal weights. The mean has
-    the dtype float64. If there are no messages, the mean is {}.
+    weights. For the message parts in ``unweighted``, all clients always have equal weights.
     """
     sums, weights = ClientMessage(), defaultdict[str, float](float)
-    for sent in gathering.sent:
+    for sent in messages:
         for name, part in sent.parts.items():
-            is_uniform = gathering.aggregation == "uniform" or name in gathering.unweighted
+            is_uniform = aggregation == "uniform" or name in unweighted
             weight = 1.0 if is_uniform else float(sent.examples)
             weights[name] += weight
             if name not in sums:
@@ -169,7 +173,7 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
             blocks = sums[name].view(-1).split(SUMMED_AT_ONCE), part.reshape(-1).split(SUMMED_AT_ONCE)
             for total, values in zip(*blocks, strict=True):
                 total.add_(values.double(), alpha=weight)
-    return {name: total / weights[name] for name, total in sums.items()}, {}
+    return {name: total / weights[name] for name, total in sums.items()}
 
 
 def fold(

@@ -46,7 +46,7 @@ from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, 
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import take_step
-from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent, entries_below
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent, entries_below
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
@@ -114,7 +114,7 @@ def fold_each(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
 ) -> Folded:
     """Take FedAvg's server step, and train the generator with the participants' last layers."""
-    mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
+    mean = averaging.mean_of(sent, config.aggregation)
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
     for client in sent:

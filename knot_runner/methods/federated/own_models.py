@@ -60,8 +60,8 @@ def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedStat
     """Return state entries ``<prefix>/<k>/weights`` and ``<prefix>/<k>/buffers`` of each client k in ``trained``."""
     kept: FederatedState = {}
     for result in trained:
-        kept[f"{prefix}/{result.client}/weights"] = result.weights
-        kept[f"{prefix}/{result.client}/buffers"] = result.buffers
+        for name, tensor in model_parts(result).items():
+            kept[f"{prefix}/{result.client}/{name}"] = tensor
     return kept
 
 

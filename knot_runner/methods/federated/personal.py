@@ -43,9 +43,8 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     epochs = federation.training.local_epochs
     if isinstance(config, FedRepSettings) and (config.head_epochs or 0) >= epochs:
         raise UserError(
-            f"{config.head_epochs} epochs for the head leave no epoch for the body (training.local_epochs={epochs}). "
-            f"Use at most {epochs - 1}",
-            "method.head_epochs",
+            f"expected more than {config.head_epochs} (method.head_epochs), got {epochs}, because the body needs one",
+            "training.local_epochs",
         )
     return averaging.init(config, federation)
 
@@ -104,7 +103,7 @@ def deployed(config: FedPerSettings, state: FederatedState, federation: Federati
 
 
 def _head_then_body(config: FedRepSettings, request: LocalTraining) -> LocalTraining:
-    epochs = sum(phase.epochs for phase in request.recipe.phases)
+    epochs = request.recipe.epochs
     head = config.head_epochs or epochs - 1
     return _in_phases(request, Phase(head, "head"), Phase(max(epochs - head, 1), "body"))
 

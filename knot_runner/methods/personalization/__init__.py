@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from knot_runner.methods.personalization import cossim, finetune, soup
 from knot_runner.methods.personalization.contract import PERSONALIZATIONS, Personalization
 
 PERSONALIZATIONS.update(
-    finetune=Personalization(
-        finetune.FINETUNING, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
-    ),
-    soup=Personalization(finetune.FINETUNING, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
+    finetune=finetune.FINETUNE,
+    soup=replace(finetune.FINETUNE, points=soup.soup_points, measured=soup.soup_models),
     cossim=cossim.COSSIM,
 )

@@ -16,7 +16,7 @@ from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.personalization import LocalSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.contract import FoldFunction, PlanFunction
 from knot_runner.methods.federated.averaging import local_request
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.files import Facts
@@ -91,8 +91,9 @@ class Personalization:
     """A kind of personalization, as registered in :data:`PERSONALIZATIONS`.
 
     Attributes:
-        method: The method that trains the clients. Its functions receive a :class:`PersonalFederation`.
-        rounds: ``(settings, federation) -> number``: the number of rounds of ``method``.
+        init, plan, fold: The functions of the training in rounds, as in :class:`Method`, but ``fold(config, state,
+            federation, round, requests, trained) -> (state, row)`` reads the results of the requests.
+        rounds: ``(settings, federation) -> number``: the number of rounds.
         points: ``(settings) -> points``: all evaluated points, in order.
         measured: ``(settings, federation, state, round) -> pairs``: the models to evaluate after ``round``. Each pair
             holds the index of a point, and a dict from client numbers to models. The pairs of all rounds together hold
@@ -101,7 +102,9 @@ class Personalization:
             round, and raises ``UserError`` if the method cannot personalize these clients.
     """
 
-    method: RoundMethod
+    init: Callable[..., FederatedState]
+    plan: PlanFunction
+    fold: FoldFunction
     rounds: Callable[[Any, PersonalFederation], int]
     points: Callable[[Any], list[Point]]
     measured: Measured

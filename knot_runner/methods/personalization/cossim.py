@@ -18,7 +18,6 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.personalization import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.own_models import init
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.personalization.combine import client_models, stacked_models, weighted_sums
@@ -128,6 +127,4 @@ def _finish(config: CossimSettings, federation: PersonalFederation, state: Feder
     return {"similarity": similarities, "aggregation": matrix}, {"similarity": facts}
 
 
-COSSIM = Personalization(
-    RoundMethod(init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
-)
+COSSIM = Personalization(init, _plan, _fold, _rounds, _points, _measured, _finish, check=_check)

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from knot_runner.config.settings.methods.personalization import TuningSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.own_models import init, kept_models
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization.contract import (
     MeasuredModels,
     PersonalFederation,
+    Personalization,
     Point,
     personal_recipe,
     personal_training,
@@ -102,4 +102,4 @@ def finetune_models(
     yield step + 1, {client: current(state, client) for client in clients}
 
 
-FINETUNING = RoundMethod(init, plan, fold, one_model=False)
+FINETUNE = Personalization(init, plan, fold, finetune_rounds, finetune_points, finetune_models)

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
@@ -191,6 +190,3 @@ def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses
     table = losses(client, (ClientModel(theta, start.buffers) for theta in models))
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)
-
-
-LANDSCAPE = RoundMethod(finetune.init, plan, fold, one_model=False)

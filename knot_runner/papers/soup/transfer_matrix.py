@@ -27,7 +27,6 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.own_models import init
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.personalization.combine import Updates, client_models, matrix_facts, stacked_models
@@ -262,6 +261,4 @@ def _finish(
     return arrays, {"transfer": facts}
 
 
-TRANSFER_MATRIX = Personalization(
-    RoundMethod(init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
-)
+TRANSFER_MATRIX = Personalization(init, _plan, _fold, _rounds, _points, _measured, _finish, check=_check)

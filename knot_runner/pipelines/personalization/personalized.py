@@ -121,7 +121,7 @@ class _Work:
         """Return the state before the first round."""
         points = len(self.points)
         clients = len(self.federation.clients)
-        return self.kind.method.init(self.spec, self.federation) | {
+        return self.kind.init(self.spec, self.federation) | {
             "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
             "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
             "record/valid": torch.zeros(points, clients, dtype=torch.int32),
@@ -134,12 +134,12 @@ class _Work:
         spec = self.spec
         federation = self.federation
         flops = self.run.setup.example_flops
-        requests = kind.method.plan(spec, state, federation, round)
+        requests = kind.plan(spec, state, federation, round)
         if not requests:
             return None
         trained = self.run.engine.train(requests)
         check_outcomes(round, trained, federation, "a smaller method.personalization.lr")
-        state, row = kind.method.fold(spec, state, federation, round, requests, trained)
+        state, row = kind.fold(spec, state, federation, round, requests, trained)
         for number, models in kind.measured(spec, federation, state, round):
             self._record(state, number, models)
         self.run.context.progress("personalization", round + 1, kind.rounds(spec, federation), "")

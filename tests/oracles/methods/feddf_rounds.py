@@ -21,7 +21,7 @@ class OneRound:
         self.federation = federation if members is None else federation.cluster(members)
         self.config, self.round = settings(algorithm, server_distillation=spec), round
         (one,) = rounds_of(World(self.federation, self.world.engine), self.config, first=round)
-        self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
+        self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.row
         self.tested = [len(request.test_rows) for request in one.asked.distillation]
 
     def logits(self, weights, rows):

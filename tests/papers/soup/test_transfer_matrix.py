@@ -60,7 +60,7 @@ def test_matrix_gradient_is_that_of_autograd(name, engine):
     matrix = torch.tensor([[0.9, -0.3, 0.1], [0, 0.5, 0.5], [0.2, 0.2, 1.2]], dtype=torch.float64)
     options = (torch.device("cpu"), dtype) if engine is Loop else (dtype, 1, 1)
     made = engine(network if engine is Loop else [network], data, data, *options)
-    requests = KIND.method.plan(spec(), {**state, "lambda": matrix}, federation, 1)
+    requests = KIND.plan(spec(), {**state, "lambda": matrix}, federation, 1)
     found = transfer_matrix.matrix_gradient(federation, state, list(zip(requests, made.train(requests), strict=True)))
     wanted = autograd_gradient(network, federation, trained, matrix, data)
     assert (found - wanted).abs().max() <= within * wanted.abs().max()

@@ -33,11 +33,11 @@ def after_rounds(hidden=(5,), starts=1, groups=None, **changes):
 
 def run_kind(kind, config, federation, engine):
     """All its rounds: (last state, {point: {client: model}})."""
-    state, measured, rows = kind.method.init(config, federation), {}, []
+    state, measured, rows = kind.init(config, federation), {}, []
     round = 0
-    while requests := kind.method.plan(config, state, federation, round):
+    while requests := kind.plan(config, state, federation, round):
         trained = engine.train(requests)
-        state, row = kind.method.fold(config, state, federation, round, requests, trained)
+        state, row = kind.fold(config, state, federation, round, requests, trained)
         rows.append(row)
         for number, models in kind.measured(config, federation, state, round):
             assert models.keys().isdisjoint(measured.setdefault(number, {})), "measured twice"

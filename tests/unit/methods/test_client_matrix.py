@@ -74,7 +74,7 @@ def test_cossim_rounds_by_hand(form):
             for client in range(5):
                 assert torch.allclose(measured[2 * round - 1][client].weights, models[client], atol=1e-12)
         requests = []
-        for asked, weights in zip(KIND.method.plan(config, {}, federation, 0), models, strict=True):
+        for asked, weights in zip(KIND.plan(config, {}, federation, 0), models, strict=True):
             start = dataclasses.replace(asked.start, weights=weights)
             later = federation.training.rounds + 1 + round
             requests.append(dataclasses.replace(asked, round=later, start=start))

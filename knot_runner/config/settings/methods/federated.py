@@ -128,8 +128,6 @@ class FederatedSettings:
 
     #: the algorithm's :class:`~knot_runner.methods.contract.Method` as ``package.module:NAME``; "" for a plug-in
     functions: ClassVar[str] = ""
-    #: whether the server averages models; if not, each client has its own model
-    averages: ClassVar[bool] = False
     #: whether clients select models on held-out examples, so that ``partition.valid`` has a default
     selects: ClassVar[bool] = False
     #: reason why early rounds depend on the total number of rounds; "" if they do not
@@ -177,7 +175,6 @@ class FederatedSettings:
 class AveragingSettings(FederatedSettings):
     """Additional settings of algorithms whose server averages models."""
 
-    averages = True
     #: the patterns to use if ``shared`` is null
     travels: ClassVar[tuple[str, ...]] = ("*",)
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from knot_runner import metrics
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.asynchronous import Asynchronous, state_at_start
 from knot_runner.methods.around.fleet.synchronous import Synchronous
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method, RoundMethod, State
-from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.contract import ClientMessage, ClientWork, FurtherWork, Method, RoundMethod, State
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.methods.messages import in_rounds
 
 #: Message parts that are multiplied by the staleness discount, because they hold changes of the model.
@@ -44,11 +44,11 @@ def on_fleet(
 
     def fold(
         config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-        requests: list[LocalTraining], trained: list[Trained],
-    ) -> Folded:  # fmt: skip
-        after, row = rounds.fold(config, state, federation, round, requests, trained)
+        requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+    ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+        after, row, further = rounds.fold(config, state, federation, round, requests, trained, engine)
         after, passed = simulated.pass_time(config, state, after, federation, round)
-        return after, {**row, **passed}
+        return after, {**row, **passed}, further
 
     on_clock = replace(
         rounds,
@@ -84,7 +84,7 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:
-    """Return the entries ``fleet`` and ``time_to_target`` of a run's result; {} for a run without a simulated fleet.
+    """Return the entries ``fleet`` and ``time_to_target`` of a run's result; {} if ``rows`` is empty.
 
     ``time_to_target`` is the clock at the end of the first round with an accuracy of at least ``target``; None if there
     is no such round. ``fleet`` is a dict with these values for the whole run:
@@ -95,7 +95,7 @@ def fleet_facts(rows: list[State], target: float | None) -> State:
     - ``empty``: the number of rounds in which no update arrived
     - ``staleness``: the mean staleness of the updates that arrived; None if no update arrived
     """
-    if not rows or "clock" not in rows[-1]:
+    if not rows:
         return {}
     arrived = [len(row["participants"]) for row in rows]
     stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True) if count)

@@ -122,8 +122,8 @@ def work_times(
         if recipe.drop_last:
             examples -= examples % recipe.batch_size
         further = sum(sent.program.further for sent in work if sent.program is not None)
-        epochs = _epochs(request)
-        all_epochs = sum(map(_epochs, work)) + further
+        epochs = recipe.epochs
+        all_epochs = sum(sent.recipe.epochs for sent in work) + further
         epoch = examples * float(compute[client]) * (all_epochs / epochs)
         times[client] = WorkTime(epochs, epoch, float(sending[client]))
     return times
@@ -135,12 +135,8 @@ def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining
     The request for the model that the client sends is limited to its first ``epochs`` epochs. Requests for models that
     the client keeps are limited to the same fraction of their epochs. Each request has at least one epoch.
     """
-    whole = _epochs(work[0])
-    return [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work]
-
-
-def _epochs(request: LocalTraining) -> int:
-    return sum(phase.epochs for phase in request.recipe.phases)
+    whole = work[0].recipe.epochs
+    return [shortened(request, max(request.recipe.epochs * epochs // whole, 1)) for request in work]
 
 
 def shortened(request: LocalTraining, epochs: int) -> LocalTraining:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -35,7 +36,7 @@ from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.strict import without
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import ClientMessage, Gathering, Method, Sent, State, nothing
+from knot_runner.methods.contract import ClientMessage, Method, Sent, State, nothing
 from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.methods.messages import Exchange
@@ -201,7 +202,10 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     return replace(sent, parts=parts, facts={"norm": norm})
 
 
-def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
+def reduce(
+    privacy: UserPrivacy, seed: int, sends_models: bool, round: int, phase: int, messages: Iterable[Sent],
+    empty: Callable[[], ClientMessage],
+) -> tuple[ClientMessage, RoundRow]:  # fmt: skip
     """Return the noisy mean of the messages, in float64, and the round's log entries.
 
     The mean is the noisy sum divided by the expected number of clients. The log entries are the norms before clipping,
@@ -210,35 +214,35 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     The noise is seeded by the argument ``seed``, the round, and the kind of message. A resumed run therefore adds the
     same noise as an uninterrupted run.
     """
-    parts = without(gathering.empty(), "statistics")
+    parts = without(empty(), "statistics")
     sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items()}
     norms: list[float] = []
-    for sent in gathering.sent:
+    for sent in messages:
         if sent.parts.keys() != sums.keys():
             raise UserError("with privacy, all clients of a round must send the same parts", "METHODS")
         if sent.parts:
             norms.append(sent.facts["norm"])
         for name, part in sent.parts.items():
             sums[name].add_(part.double())
-    spent = privacy.epsilon(gathering.round + 1) if gathering.phase == 1 else None
+    spent = privacy.epsilon(round + 1) if phase == 1 else None
     row: RoundRow = {} if spent is None else {"epsilon": spent}
     if not sums:
         return {}, row
-    bound = privacy.bound(sums, gathering.phase)
+    bound = privacy.bound(sums, phase)
     entry = "clipped"
-    if gathering.phase == 2 and sends_models:
+    if phase == 2 and sends_models:
         entry = "logits_clipped"
     else:
         row["update_norms"] = norms
     if norms:
         row[entry] = sum(norm > bound for norm in norms) / len(norms)
     if bound < math.inf and privacy.noise_multiplier:
-        stream = "noise" if gathering.phase == 1 else next(iter(sums))
+        stream = "noise" if phase == 1 else next(iter(sums))
         sizes = [part.numel() for part in sums.values()]
-        draws = generator(seed, f"privacy {stream}", gathering.round)
+        draws = generator(seed, f"privacy {stream}", round)
         noise = torch.randn(sum(sizes), dtype=torch.float64, generator=draws).split(sizes)
         for draws_of_part, (name, total) in zip(noise, sums.items(), strict=True):
-            deviation = privacy.noise_multiplier * bound / privacy.scale(name, gathering.phase)
+            deviation = privacy.noise_multiplier * bound / privacy.scale(name, phase)
             total.add_(draws_of_part.view(total.shape), alpha=deviation)
     return {name: total / privacy.participants for name, total in sums.items()}, row
 

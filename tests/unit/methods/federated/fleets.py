@@ -10,7 +10,7 @@ from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.federation import ServerExamples
-from knot_runner.methods.messages import fold_and_exchange, is_over
+from knot_runner.methods.messages import is_over
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
 
@@ -51,7 +51,7 @@ def played_rounds(method, config, federation, engine, look=lambda *_: None):
         if not requests and is_over(method, config, state, federation, round):
             return None
         trained = engine.train(requests) if requests else []
-        state, row, further = fold_and_exchange(method, config, state, federation, round, requests, trained, engine)
+        state, row, further = method.fold(config, state, federation, round, requests, trained, engine)
         look(state, requests, trained, further)
         return state, row | {"participants": [request.client for request in requests]}
 

@@ -7,7 +7,7 @@ import torch
 from knot_runner.config.settings.methods.federated import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.around.compression import compressed, top_k
-from knot_runner.methods.contract import METHODS, Gathering, Sent
+from knot_runner.methods.contract import METHODS, Sent
 from knot_runner.methods.federated.averaging import SUMMED_AT_ONCE, mean_of
 from knot_runner.pipelines.clients import check_sizes
 from tests.golden.messages import refuses
@@ -33,8 +33,8 @@ def test_mean_in_parts_equals_whole_mean(size, clients):
         for k in range(clients)
     ]
     for aggregation, unweighted in (("weighted", ()), ("uniform", ()), ("weighted", ("counts",))):
-        mean, row = mean_of(Gathering(0, 1, iter(sent), dict, aggregation, unweighted))
-        assert row == {} and set(mean) == {"update", "counts"}
+        mean = mean_of(iter(sent), aggregation, unweighted)
+        assert set(mean) == {"update", "counts"}
         for name, actual in mean.items():
             uniform = aggregation == "uniform" or name in unweighted
             by = [1.0 if uniform else one.examples for one in sent]
@@ -101,7 +101,7 @@ def test_server_optimizers_follow_their_formulas(world, optimizer):
         else:
             first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
             expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
-        state, _ = method.fold(config, state, world.federation, 0, requests, trained)
+        state, _, _ = method.fold(config, state, world.federation, 0, requests, trained, None)
         torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
 
 
@@ -139,7 +139,7 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
             own = state.get(f"client/{request.client}/statistics")
             assert torch.equal(request.start.buffers, state["buffers"] if own is None else own)
         trained = normed.engine.train(requests)
-        state, _ = method.fold(config, state, federation, round, requests, trained)
+        state, _, _ = method.fold(config, state, federation, round, requests, trained, None)
     mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))
     mean = mean / sum(len(r.rows) for r in requests)
     torch.testing.assert_close(state["buffers"], mean, rtol=1e-13, atol=1e-15)
@@ -164,7 +164,7 @@ def test_batchnorm_last_head_round_keeps_statistics_in_place(world, how):
     start = method.init(config, federation)
     requests = method.plan(config, start, federation, federation.training.rounds)
     trained = normed.engine.train(requests)
-    state, _ = method.fold(config, start, federation, federation.training.rounds, requests, trained)
+    state, _, _ = method.fold(config, start, federation, federation.training.rounds, requests, trained, None)
     assert torch.equal(state["buffers"], start["buffers"])
     for result in trained:
         assert not torch.equal(result.buffers, start["buffers"])

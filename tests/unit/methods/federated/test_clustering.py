@@ -139,7 +139,7 @@ def all_rounds(method, config, federation, engine, name=lambda client: client):
     while requests := method.plan(config, state, federation, round):
         trained = engine.train([dataclasses.replace(r, client=name(r.client)) for r in requests])
         came = [dataclasses.replace(t, client=r.client) for t, r in zip(trained, requests, strict=True)]
-        (state, _), round = method.fold(config, state, federation, round, requests, came), round + 1
+        (state, _, _), round = method.fold(config, state, federation, round, requests, came, None), round + 1
     return state
 
 
@@ -173,6 +173,6 @@ def test_cluster_none_of_whose_clients_trained_stays_as_it_is(linear):
     both = per_cluster(method_of(config), [everyone.cluster(members) for members in ([0, 3], [1, 2, 4])])
     state = both.init(config, everyone)
     requests = [request for request in both.plan(config, state, everyone, 0) if request.client in (0, 3)]
-    after, _ = both.fold(config, state, everyone, 0, requests, linear.engine.train(requests))
+    after, _, _ = both.fold(config, state, everyone, 0, requests, linear.engine.train(requests), None)
     changed = {key.split("/")[1] for key, value in state.items() if not torch.equal(after[key], value)}
     assert after.keys() == state.keys() and changed == {"0"}

@@ -51,7 +51,7 @@ class Played:
 
     def of(self, one):
         """Bytes of the fold and of the exchange together, and FLOPs."""
-        sent = {key: one.row[key] + one.said.get(key, 0) for key in ("bytes_down", "bytes_up")}
+        sent = {key: one.row[key] for key in ("bytes_down", "bytes_up")}
         return sent | round_flops(FLOPS, one.requests, one.asked)
 
     def drawn(self, round=0):

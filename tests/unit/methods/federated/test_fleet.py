@@ -51,9 +51,7 @@ def test_fleet_rounds_match_clock_and_counts_by_hand(fleet, shares, seconds, par
         sizes = [len(request.rows) for request in requests]
         mean = sum(size * one.weights for size, one in zip(sizes, trained, strict=True)) / sum(sizes)
     assert torch.allclose(played.states[0]["weights"], mean, rtol=0, atol=1e-12)
-    assert [sum(phase.epochs for phase in one.recipe.phases) for one in requests] == [
-        1 if counts[2] and one.client == 1 else 2 for one in requests
-    ]
+    assert [one.recipe.epochs for one in requests] == [1 if counts[2] and one.client == 1 else 2 for one in requests]
     if len(participants) == 3 and not counts[2]:
         assert torch.equal(played.state["weights"], Played(None).state["weights"])
 
@@ -259,11 +257,11 @@ def test_partial_work_is_of_both_models(paced):
     late = played_ditto(fleet_of(deadline=100.0, late="partial"), epochs=4)
     assert late.column("partial") == [1] * 4 and late.column("clock") == [72.0, 144.0, 216.0, 288.0]
     requests, _ = late.seen[0]
-    assert [sum(phase.epochs for phase in one.recipe.phases) for one in requests] == [2, 1, 2, 4, 2, 4]
+    assert [one.recipe.epochs for one in requests] == [2, 1, 2, 4, 2, 4]
     lost = played_ditto(fleet_of(deadline=60.0), epochs=4)
     assert lost.column("participants") == [[0, 2, 0, 2]] * 4 and lost.column("late") == [1] * 4
     cut = devices.shortened_work(requests[:2], 1)  # of 2 epochs and of 1: at least one of each
-    assert [sum(phase.epochs for phase in one.recipe.phases) for one in cut] == [1, 1]
+    assert [one.recipe.epochs for one in cut] == [1, 1]
 
 
 def test_ditto_fleet_pulls_own_models_towards_starting_version(paced):

@@ -10,7 +10,7 @@ import torch
 from knot_runner.engine.federated.cohort import Inference
 from knot_runner.methods.around.privacy import reduce
 from knot_runner.methods.around.server_distillation import ENSEMBLE
-from knot_runner.methods.contract import METHODS, Gathering
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.messages import Exchange, empty_answer, in_rounds
@@ -55,14 +55,14 @@ def one_round(algorithm, federation, engine, spec=None, **changes):
     config = settings(algorithm, aggregation="uniform", **changes)
     method = None if spec is None else worlds.private(config, federation, spec)
     (one,) = rounds_of(World(federation, engine), config, method=method)
-    return one.folded, one.after, one.said, one.trained, one.asked.distillation
+    return one.folded, one.after, one.row, one.trained, one.asked.distillation
 
 
 def label_means(spec, federation, round, requests, trained, logits):
     """The state after an exchange of FD, in which trained clients give their examples these ``logits``."""
     fd = in_rounds(worlds.private(FD, federation, spec), FD)
     engine = SimpleNamespace(logits=lambda inferences: logits)
-    return fd.exchange(FD, {}, federation, round, requests, trained, engine)[0]
+    return fd.fold(FD, {}, federation, round, requests, trained, engine)[0]
 
 
 def answers(engine, weights, rows):
@@ -121,7 +121,7 @@ def test_private_distillation_of_a_round_without_participants():
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
     empty = {"logits": torch.zeros(len(TRANSFER), CLASSES, dtype=torch.float64)}
-    noise, _ = reduce(spec, 3, True, Gathering(0, 2, [], lambda: empty, "uniform"))
+    noise, _ = reduce(spec, 3, True, 0, 2, [], lambda: empty)
     assert torch.equal(request.inputs[ENSEMBLE], noise["logits"])
     distilled = distill(ensemble="logits")  # of FedMD nobody learns
     _, after, row, _, asked = one_round("fedmd", federation, engine, spec, server_distillation=distilled)

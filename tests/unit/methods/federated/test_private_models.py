@@ -64,11 +64,11 @@ def test_private_scaffold_empty_round_noises_model_and_control(deep):
     federation = whole.federation
     state, moves, turns = scaffold.init(SCAFFOLD, federation), [], []
     for round in range(200):
-        after, row = scaffold.fold(SCAFFOLD, state, federation, round, [], [])
+        after, row, _ = scaffold.fold(SCAFFOLD, state, federation, round, [], [], None)
         assert row == {"bytes_down": 0, "bytes_up": 0, "update_norms": []} and after.keys() == {*state, "control"}
         moves.append(after["weights"] - state["weights"])
         turns.append(after["control"])
-    again, _ = scaffold.fold(SCAFFOLD, state, federation, 199, [], [])
+    again, _, _ = scaffold.fold(SCAFFOLD, state, federation, 199, [], [], None)
     assert torch.equal(again["control"], turns[-1]) and torch.equal(again["weights"], after["weights"])
     moves, turns = torch.stack(moves).flatten(), torch.stack(turns).flatten()
     error = 4 / math.sqrt(2 * len(moves))
@@ -122,12 +122,12 @@ def test_private_fedgen_round_without_participants_gives_noise(deep, monkeypatch
     """Over 100 rounds: labels where noise is above zero, at least one."""
     whole, fedgen = private(deep, PLAIN, chosen=(), rounds=100, noise_multiplier=2.0)
     state, federation = fedgen.init(PLAIN, whole.federation), whole.federation
-    drawn, row = fedgen.fold(PLAIN, state, federation, 0, [], [])
+    drawn, row, _ = fedgen.fold(PLAIN, state, federation, 0, [], [], None)
     assert "generator/labels" in drawn and row["generator_loss"] > 0
     untrained(monkeypatch)
     labels = []
     for round in range(100):
-        after, row = fedgen.fold(PLAIN, state, federation, round, [], [])
+        after, row, _ = fedgen.fold(PLAIN, state, federation, round, [], [], None)
         counts = after["generator/labels"]
         assert row["update_norms"] == [] and "clipped" not in row
         assert abs(int(counts.sum()) - MILLION) <= CLASSES and int(counts.min()) >= 0
@@ -135,5 +135,5 @@ def test_private_fedgen_round_without_participants_gives_noise(deep, monkeypatch
     zero = float((torch.stack(labels) == 0).double().mean())
     assert 0.3 < zero < 0.6  # an eighth of the rounds has no positive one, and all alike
     assert any(len(set(counts.tolist())) == 1 for counts in labels)
-    again, _ = fedgen.fold(PLAIN, state, federation, 99, [], [])
+    again, _, _ = fedgen.fold(PLAIN, state, federation, 99, [], [], None)
     assert torch.equal(again["weights"], after["weights"])

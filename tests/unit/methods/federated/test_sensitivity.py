@@ -41,10 +41,10 @@ def sending(world, algorithm, z):
     if getattr(config, "top_k", None):
         method = compressed(method, config.top_k)
 
-    def reading(gathering):
-        mean, row = method.reduce(gathering)
+    def reading(round, phase, sent, empty):
+        mean, row = method.reduce(round, phase, sent, empty)
         if mean:
-            read.append((gathering.phase, mean))
+            read.append((phase, mean))
         return mean, row
 
     return config, World(federation, whole.engine), in_rounds(dataclasses.replace(method, reduce=reading), config), read
@@ -90,9 +90,7 @@ def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor):
 
     def served(federation, requests, trained):
         read.clear()
-        after, _ = method.fold(config, state, federation, 1, requests, trained)
-        if method.exchange is not None:
-            method.exchange(config, after, federation, 1, requests, trained, world.engine)
+        method.fold(config, state, federation, 1, requests, trained, world.engine)
         return list(read)
 
     whole = served(federation, requests, trained)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.methods.around.privacy import clip, reduce
-from knot_runner.methods.contract import Gathering, Sent
+from knot_runner.methods.contract import Sent
 from knot_runner.methods.messages import in_rounds
 from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.worlds import SERVER, Unaccounted, holding_out, rounds_of, sampled, settings
@@ -23,8 +23,7 @@ def mean_update(spec, seed, round, updates, like=None):
     """(Mean of the clients' ``updates``, its row); ``like``: the shape of one, if there are none."""
     sent = (clip(spec, Sent(client, 1, {"update": update}), 1) for client, update in enumerate(updates))
     like = updates[0] if like is None else like
-    gathering = Gathering(round, 1, sent, lambda: {"update": torch.zeros_like(like)}, "uniform")
-    mean, row = reduce(spec, seed, True, gathering)
+    mean, row = reduce(spec, seed, True, round, 1, sent, lambda: {"update": torch.zeros_like(like)})
     return mean["update"], row
 
 
@@ -123,7 +122,7 @@ def test_private_empty_round_noises_global_model_alone(deep, algorithm):
     config = settings(algorithm, aggregation="uniform", batchnorm="local")
     federation, method = folding(holding_out(deep), spec, config)
     state = {**method.init(config, federation), "buffers": torch.tensor([0.0, 1.0])}
-    after, row = method.fold(config, state, federation, 1, [], [])
+    after, row, _ = method.fold(config, state, federation, 1, [], [], None)
     shared = torch.ones_like(state["weights"], dtype=torch.bool)
     if algorithm == "fedper":
         shared = ~federation.layout.mask("head")
@@ -139,5 +138,5 @@ def test_private_fedper_last_head_round_sends_nothing(deep):
     federation, method = folding(deep, privacy(clip_norm=1.0, noise_multiplier=1.0), config)
     state, rounds = method.init(config, federation), federation.training.rounds
     requests = method.plan(config, state, federation, rounds)
-    after, row = method.fold(config, state, federation, rounds, requests, deep.engine.train(requests))
+    after, row, _ = method.fold(config, state, federation, rounds, requests, deep.engine.train(requests), None)
     assert torch.equal(after["weights"], state["weights"]) and row.keys() == COSTS and row["bytes_up"] == 0

@@ -162,8 +162,8 @@ def make_world(hidden: list[int]) -> World:
 
 @dataclasses.dataclass
 class Round:
-    """A round of a method: its state ``before``, as ``folded`` and ``after`` the exchange; ``row``: what the fold says,
-    ``said``: what the exchange says; ``asked``: the exchange's inferences and distillation, if it had any."""
+    """A round of a method: its state ``before``, as ``folded`` without an exchange, and ``after`` it with ``row``;
+    ``asked``: the exchange's inferences and distillation, if it had any."""
 
     before: dict
     requests: list
@@ -171,7 +171,6 @@ class Round:
     folded: dict
     after: dict
     row: dict
-    said: dict
     asked: FurtherWork
 
 
@@ -209,16 +208,18 @@ def private(config: FederatedSettings, federation: Federation, privacy: UserPriv
 
 def rounds_of(world: World, config: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
     """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``config``, if None."""
-    method, federation, engine = method_of(config, method), world.federation, world.engine
-    state, actual = method.init(config, federation) if state is None else state, []
+    federation, engine, whole = world.federation, world.engine, method_of(config, method)
+    if not isinstance(method, RoundMethod):
+        method = with_distillation(method or METHODS[config.algorithm], config)
+    state, actual = whole.init(config, federation) if state is None else state, []
     for round in range(first, first + count):
-        requests = method.plan(config, state, federation, round)
+        requests = whole.plan(config, state, federation, round)
         trained = engine.train(requests) if requests else []
-        folded, row = method.fold(config, state, federation, round, requests, trained)
-        after, said, asked = folded, {}, FurtherWork()
-        if method.exchange is not None:
-            after, said, asked = method.exchange(config, folded, federation, round, requests, trained, engine)
-        actual.append(Round(state, requests, trained, folded, after, row, said, asked))
+        inputs = config, state, federation, round, requests, trained, engine
+        after, row, asked = whole.fold(*inputs)
+        exchanges = getattr(method, "exchange", None)
+        folded = in_rounds(dataclasses.replace(method, exchange=None), config).fold(*inputs)[0] if exchanges else after
+        actual.append(Round(state, requests, trained, folded, after, row, asked))
         state = after
     return actual
 
