@@ -79,7 +79,9 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
     """Convert ``method`` to a :class:`RoundMethod`. ``config``: the settings of the method."""
     if isinstance(config, AveragingSettings):
         method = keeping_unshared(method, config)
-    fold = partial(fold_and_exchange, method, method.exchange and method.exchange(config))
+    fold = partial(fold_round, method)
+    if method.exchange is not None:
+        fold = partial(fold_and_exchange, method, method.exchange(config))
     return RoundMethod(method.init, method.plan, fold, method.deployed, method.one_model, facts=method.facts)
 
 
@@ -116,8 +118,8 @@ def is_over(method: RoundMethod, config: Any, state: FederatedState, federation:
 
 
 def fold_and_exchange(
-    method: Method, exchange: Exchange | None, config: FederatedSettings, state: FederatedState,
-    federation: Federation, round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+    method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
+    round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Run the server step of ``round`` and the exchange of second messages.
 
@@ -125,9 +127,7 @@ def fold_and_exchange(
         The state, the log entries, and the requests of the exchange. The logged byte counts include
         the messages of the exchange.
     """
-    state, row = fold_round(method, config, state, federation, round, requests, trained)
-    if exchange is None:
-        return state, row, FurtherWork()
+    state, row, _ = fold_round(method, config, state, federation, round, requests, trained, engine)
     works = ClientWork.of_round(round, requests, trained)
     state, exchanged, further = run_exchange(method, exchange, config, state, federation, round, works, engine)
     sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}

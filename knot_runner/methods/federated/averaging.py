@@ -32,8 +32,8 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import FedProxSettings
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent, size
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe, Trained
+from knot_runner.methods.contract import ClientMessage, ClientWork, FurtherWork, Method, Sent, size
 from knot_runner.methods.federated.chilling import chilled
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
@@ -90,15 +90,15 @@ def local_request(
 
 def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
+    requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Send the clients' messages after local training, and take the server step.
 
-    ``trained`` holds the result of each request.
+    ``trained`` holds the result of each request. ``engine`` is not used, because there are no second messages.
 
     Returns:
-        The state after the round, and the log entries. These include ``bytes_down`` and ``bytes_up``, summed over the
-        clients.
+        The state after the round, the log entries, and no further work. The log entries include ``bytes_down`` and
+        ``bytes_up``, summed over the clients.
     """
     works = ClientWork.of_round(round, requests, trained)
     kept, costs = FederatedState(), {"bytes_down": 0, "bytes_up": 0}
@@ -128,7 +128,7 @@ def fold_round(
     elif works:
         after, row = method.fold_each(config, state, federation, round, list(messages()))
     observed = method.observe(works) if works else {}
-    return {**after, **kept}, {**row, **observed, **costs}
+    return {**after, **kept}, {**row, **observed, **costs}, FurtherWork()
 
 
 def message(
