@@ -265,7 +265,10 @@ def _accepted(where: str, method: Method) -> Method:
     problems = {
         "init": lambda state, *_: unlike(state, dict, "a dict (the state)"),
         "plan": _plan_problem,
-        "message": _message_problem,
+        "message": _parts_problem,
+        "keep": _parts_problem,
+        "received": _parts_problem,
+        "observe": lambda row, *_: unlike(row, dict, "a dict (log values)"),
         "fold": _fold_problem,
         "fold_each": _fold_problem,
         "deployed": lambda model, *_: "None instead of a model" if model is None else "",
@@ -285,18 +288,22 @@ def _plan_problem(requests: Any, *_: object) -> str:
     return f"a list with an item of type {wrong[0]} instead of LocalTraining" if wrong else ""
 
 
-def _message_problem(parts: Any, *_: object) -> str:
-    if problem := unlike(parts, dict, "a dict (the message)"):
+def _parts_problem(parts: Any, *_: object) -> str:
+    if problem := unlike(parts, dict, "a dict of tensors"):
         return problem
     wrong = [name for name, part in parts.items() if not isinstance(part, Tensor)]
-    return f"a message whose part {wrong[0]!r} is not a tensor" if wrong else ""
+    return f"a dict whose entry {wrong[0]!r} is not a tensor" if wrong else ""
 
 
-def _fold_problem(result: Any, *_: object) -> str:
-    problem = unlike(result, tuple, "(state, row)")
-    if problem or (len(result) == 2 and all(isinstance(part, dict) for part in result)):
+def _fold_problem(result: Any, _: object, before: FederatedState, *__: object) -> str:
+    if problem := unlike(result, tuple, "(state, row)"):
         return problem
-    return f"a tuple ({', '.join(type(part).__name__ for part in result)}) instead of two dicts (state, row)"
+    if len(result) != 2 or not all(isinstance(part, dict) for part in result):
+        return f"a tuple ({', '.join(type(part).__name__ for part in result)}) instead of two dicts (state, row)"
+    for name in before.keys() & {"weights", "buffers"}:
+        if getattr(result[0].get(name), "shape", None) != before[name].shape:
+            return f"a state in which {name!r} is not a tensor of {len(before[name])} values"
+    return ""
 
 
 #: The table of all methods: the methods of all families, and those that plug-ins add.

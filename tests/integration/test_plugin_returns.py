@@ -99,8 +99,7 @@ def term(made):
     return after("term", TERM, loss=made), LOGITS
 
 
-#: plug-in, overrides
-CASES = {
+CASES = {  # plug-in, overrides
     "plan gives None": (method(plan="None"), FEDSAM),
     "plan ends in round 1": (method(plan="[]"), FEDSAM),
     "plan ends before an evaluation": (
@@ -111,6 +110,9 @@ CASES = {
     "message gives None": (method(message="None"), FEDSAM),
     "message of a number": (method(message="{'update': 1.0}"), FEDSAM),
     "fold gives None": (method(fold="None"), FEDSAM),
+    "fold gives the update": (method(fold="({**state, 'weights': mean['update'][:3]}, {})"), FEDSAM),
+    "keep gives a number": (f"{METHOD_OF}kr.METHODS['fedavg'], keep=lambda *known: {{'a': 1}})\n", FEDSAM),
+    "observe gives None": (f"{METHOD_OF}kr.METHODS['fedavg'], observe=lambda works: None)\n", FEDSAM),
     "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),
     "fold logs the round": (method(fold="(state, {'round': 1})"), FEDSAM),
     "fold logs a metric": (method(fold="(state, {'accuracy': 1.0})"), FEDSAM),
