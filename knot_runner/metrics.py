@@ -240,6 +240,13 @@ def _problem(value: object, test: TestSet) -> str:
     return f"{value!r:.40} instead of a finite number or None"
 
 
+#: Log values of the program that are not metrics. Plug-ins must use other names for their metrics and log values.
+LOG_VALUES = (
+    "round", "seconds", "participants", "before", "after", "train_loss", "train_temperature", "steps", "bytes_down",
+    "bytes_up", "client_flops", "server_flops", "test_temperature", "clients", "update_norms", "clipped",
+    "logits_clipped", "clock", "dropped", "late", "partial", "staleness", "arrived", "distill_loss", "distill_steps",
+    "distill_tested", "distill_before", "distill_after",
+)  # fmt: skip
 #: All metrics in display order. The keys are those below ``metrics`` in ``result.json``.
 METRICS: Table[Metric] = Table("METRICS", {
     "f1": Metric("macro F1", "higher", unit="F1", top=1.0, of_sums=macro_f1, preferred=True),
@@ -264,7 +271,7 @@ METRICS: Table[Metric] = Table("METRICS", {
     "id_loss": Metric("ID loss", "lower", unit="nats"),
     "ood_loss": Metric("OOD loss", "lower", unit="nats"),
     "distance": Metric("distance", "lower", preferred=True),  # federated Wasserstein distance
-}, _accepted)  # fmt: skip
+}, _accepted, reserved=LOG_VALUES)  # fmt: skip
 
 #: The metric that determines the rounds to target, the best round and ``stop_at_target``.
 ACCURACY = "accuracy"

@@ -115,7 +115,7 @@ def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
     """Compose, check and return the jobs that ``overrides`` describe. No job is run."""
     from knot_runner.composing.commands import compose_all
 
-    return compose_all(list(overrides))[0]
+    return compose_all(_listed(overrides))[0]
 
 
 def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
@@ -188,7 +188,7 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     from knot_runner.report.render.markup import table_csv
     from knot_runner.report.tables.build import preset_table
 
-    composed = preset_of(preset, list(overrides))
+    composed = preset_of(preset, _listed(overrides))
     return _frame_of(table_csv(preset_table(references(composed.jobs), composed.spec, composed.command)))
 
 
@@ -201,7 +201,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.claims.view import claims_csv
 
-    return _frame_of(claims_csv(verdicts_of(preset_of(preset, list(overrides)))))
+    return _frame_of(claims_csv(verdicts_of(preset_of(preset, _listed(overrides)))))
 
 
 def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
@@ -231,7 +231,13 @@ def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", *
 def _words(filters: str | Sequence[str]) -> list[str]:
     if isinstance(filters, str):
         return filters.split()
-    return list(filters)
+    return _listed(filters)
+
+
+def _listed(words: Sequence[str]) -> list[str]:
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise UserError(f"expected a list of strings, got {words!r:.40}")
+    return list(words)
 
 
 def _frame_of(csv: str) -> pd.DataFrame:

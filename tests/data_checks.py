@@ -30,10 +30,8 @@ _opened: set[Path] | None = None
 
 
 def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]) -> None:
-    """Check a reader of images or of texts on small, valid files, of which ``expected`` are the examples.
-
-    ``source``: the settings of an image task, or the path of a text file relative to ``folder``.
-    """
+    """Check a reader of images or of texts on small, valid files, of which ``expected`` are the examples. ``source``:
+    the settings of an image task, or the path of a text file relative to ``folder``."""
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
         before = _contents(root)
@@ -101,9 +99,8 @@ def check_partition(
     partition: object, settings: Any, owners: Sequence[int] = (1,), seeded: bool = True, labels: bool = True
 ) -> None:
     """Check a partition of images over clients, on a small task: 120 training images, ten classes, eight writers.
-
-    ``owners``: least and largest number of clients of an example; ``seeded``, ``labels``: whether it depends on these.
-    """
+    ``owners``: least and largest number of clients of an example; ``seeded``, ``labels``: whether it depends on
+    these."""
 
     def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:
         images = Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, np.arange(len(labels)) % 8)

@@ -1,8 +1,6 @@
-"""A disk on which any one call fails: counts what changes files below a folder, and lets the n-th such call go wrong.
-
-A call is an open, a write, fsync, rename, unlink, mkdir, truncate or flock. After a ``kill`` nothing below the
-folder changes any more, whatever the code still tries on its way out, as for a process that is dead.
-"""
+"""A disk on which any one call fails: counts what changes files below a folder, and lets the n-th such call go wrong. A
+call is an open, a write, fsync, rename, unlink, mkdir, truncate or flock. After a ``kill`` nothing below the folder
+changes any more, whatever the code still tries on its way out, as for a process that is dead."""
 
 from __future__ import annotations
 
@@ -34,10 +32,8 @@ def damage_in_place(path):
 
 
 class Disk:
-    """Use as a context manager. ``at``: number of the call that fails; or (name, end of the path).
-
-    ``calls``: (name, path below the folder) of every call so far.
-    """
+    """Use as a context manager. ``at``: number of the call that fails; or (name, end of the path). ``calls``: (name,
+    path below the folder) of every call so far."""
 
     def __init__(self, root, at=-1, way="kill"):
         self.root, self.at, self.way = str(Path(root).resolve()), at, way

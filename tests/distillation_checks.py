@@ -26,10 +26,8 @@ Networks = Sequence[Sequence[Tensor]]
 
 def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float = 0.0, **options: Any) -> None:
     """Check a loss term on random outputs of a student and two teachers with features of different sizes.
-
     ``zero_when_equal``: whether the loss must be 0 for a student equal to its teacher; ``least``: its lower bound;
-    ``options``: settings of the term, without ``weight``.
-    """
+    ``options``: settings of the term, without ``weight``."""
     if isinstance(term, str):
         term = TERMS[term]
     settings = build(term.options, {"weight": 1.0, **options}, "options")

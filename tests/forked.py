@@ -51,11 +51,9 @@ def forked_processes() -> set[int]:
 
 
 class Forked:
-    """``python -m knot_runner ARGUMENTS`` at the head of a process group of its own; its words go to a file.
-
-    ``until``: once it returns true, the group is killed by a thread of its own, which a busy machine slows down no more
-    than the run itself. A partial of a function of this module, which is what the process can import in no time.
-    """
+    """``python -m knot_runner ARGUMENTS`` at the head of a process group of its own; its words go to a file. ``until``:
+    once it returns true, the group is killed by a thread of its own, which a busy machine slows down no more than the
+    run itself. A partial of a function of this module, which is what the process can import in no time."""
 
     def __init__(self, *arguments: str, until: Callable[[], bool] | None = None) -> None:
         with tempfile.NamedTemporaryFile(delete=False) as file:

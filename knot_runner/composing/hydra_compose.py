@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import textwrap
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -33,6 +34,8 @@ from knot_runner.util.errors import UserError, first_line, nearest
 CURRENT_DEFAULTS: Config = {}
 if hydra.__version__.startswith("1.3."):
     CURRENT_DEFAULTS["version_base"] = None
+#: Hydra's state is global, so threads compose one after another.
+_LOCK = threading.Lock()
 
 
 def composing(folder: Path) -> AbstractContextManager[None]:
@@ -82,7 +85,7 @@ def _composed(folder: Path, file: str, overrides: list[str], config_dir: str | N
     if folder != config_folder():
         other = str(config_folder())
     try:
-        with composing(folder):
+        with _LOCK, composing(folder):
             return compose(file, overrides=[*search_path(other), *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise missing_config(problem, config_dir) from None

@@ -45,6 +45,7 @@ class Table(UserDict[str, Entry]):
             stored in ``settings``.
         settings: Dict from the name of an entry to the class of the entry's settings.
         papers: Name of the module in which a paper adds entries (:func:`load_papers`). If "", papers add no entries.
+        reserved: Names that entries must not have.
     """
 
     data: dict[str, Any]
@@ -57,6 +58,7 @@ class Table(UserDict[str, Entry]):
         options: Callable[[Entry], type] | None = None,
         settings: dict[str, type] | None = None,
         papers: str = "",
+        reserved: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.name, self._accept, self._options, self._papers = name, accept, options, papers
@@ -64,13 +66,13 @@ class Table(UserDict[str, Entry]):
             settings = {}
         self._settings = settings
         self.data.update(entries)
-        self._owners = dict.fromkeys(entries, "knot_runner")
+        self._owners = dict.fromkeys([*entries, *reserved], "knot_runner")
 
     def __setitem__(self, key: str, entry: Entry) -> None:
         where = f"{self.name}[{key!r}]"
         if not isinstance(key, str):
             raise UserError(f"{where}: an entry has no name. Register it under a name")
-        if key in self.data and self._owners.get(key, "") != _loading:
+        if self._owners.get(key, _loading) != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
         if _loading != "knot_runner":
             entry = self._accept(where, entry)
@@ -242,6 +244,8 @@ def as_written(plugin: str) -> str:
 
 
 def _load(plugin: str) -> None:
+    if not plugin:
+        raise UserError("expected a module or a file, got ''", "plugins")
     is_file = plugin.endswith(".py")
     path = Path(plugin).resolve()
     written = as_written(plugin)

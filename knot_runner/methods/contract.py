@@ -7,20 +7,22 @@ messages, such as clipping and compression, are in :mod:`knot_runner.methods.aro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
+from knot_runner import metrics
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+    from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundOutcome, RoundRow
     from knot_runner.methods.messages import Exchange
 
 #: The state of a method between rounds (tensors, and plain values such as names of artifacts), or a log row.
@@ -34,19 +36,6 @@ PlanFunction = Callable[..., "list[LocalTraining]"]
 MessageFunction = Callable[..., ClientMessage]
 FoldFunction = Callable[..., "Folded"]
 ClientItem = TypeVar("ClientItem", LocalTraining, Trained)
-
-
-@dataclass(frozen=True)
-class FurtherWork:
-    """The requests that are executed after the aggregation of a round's messages.
-
-    Attributes:
-        inferences: Requests for inference.
-        distillation: Requests for training on the outputs of ``inferences``.
-    """
-
-    inferences: list[Inference] = field(default_factory=list)
-    distillation: list[LocalTraining] = field(default_factory=list)
 
 
 def entries_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -224,7 +213,7 @@ class RoundMethod:
     - ``plan(config, state, federation, round) -> requests``
     - ``fold(config, state, federation, round, requests, trained, engine) -> (state, row, further)``: ``trained`` holds
       the result of each request, ``row`` the log entries, and ``further`` the requests of the exchange of second
-      messages, which ``engine`` executes
+      messages, which ``engine`` executed
     - ``deployed(config, state, federation, client) -> model``
 
     :func:`knot_runner.methods.messages.in_rounds` converts a :class:`Method` to a RoundMethod.
@@ -232,7 +221,7 @@ class RoundMethod:
 
     init: Callable[..., FederatedState]
     plan: PlanFunction
-    fold: Callable[..., tuple[FederatedState, RoundRow, FurtherWork]]
+    fold: Callable[..., RoundOutcome]
     deployed: Callable[..., ClientModel]
     one_model: bool = True
     #: ``(config, state, federation, round) -> bool``: whether training is over; None: it is if ``plan`` returns []
@@ -262,13 +251,13 @@ def _accepted(where: str, method: Method) -> Method:
         raise UserError("'message' requires 'fold' or 'fold_each'", where, hint="Set one of them, or remove 'message'")
     if method.deployed is None:
         raise UserError("'deployed' is missing", where, hint="For a single global model, use averaging.deployed")
-    problems = {
+    problems: dict[str, Callable[..., str]] = {
         "init": lambda state, *_: unlike(state, dict, "a dict (the state)"),
         "plan": _plan_problem,
         "message": _parts_problem,
         "keep": _parts_problem,
         "received": _parts_problem,
-        "observe": lambda row, *_: unlike(row, dict, "a dict (log values)"),
+        "observe": _row_problem,
         "fold": _fold_problem,
         "fold_each": _fold_problem,
         "deployed": lambda model, *_: "None instead of a model" if model is None else "",
@@ -281,11 +270,15 @@ def _accepted(where: str, method: Method) -> Method:
     return replace(method, **functions)
 
 
-def _plan_problem(requests: Any, *_: object) -> str:
+def _plan_problem(requests: Any, _: object, __: object, federation: Federation, *___: object) -> str:
     if problem := unlike(requests, list, "a list of requests"):
         return problem
-    wrong = [type(request).__name__ for request in requests if not isinstance(request, LocalTraining)]
-    return f"a list with an item of type {wrong[0]} instead of LocalTraining" if wrong else ""
+    for request in requests:
+        if not isinstance(request, LocalTraining):
+            return f"a list with an item of type {type(request).__name__} instead of LocalTraining"
+        if request.client not in federation.numbers:
+            return f"a request for client {request.client}, which takes part in no round"
+    return ""
 
 
 def _parts_problem(parts: Any, *_: object) -> str:
@@ -303,6 +296,19 @@ def _fold_problem(result: Any, _: object, before: FederatedState, *__: object) -
     for name in before.keys() & {"weights", "buffers"}:
         if getattr(result[0].get(name), "shape", None) != before[name].shape:
             return f"a state in which {name!r} is not a tensor of {len(before[name])} values"
+    return _row_problem(result[1])
+
+
+def _row_problem(row: Any, *_: object) -> str:
+    if problem := unlike(row, dict, "a dict (log values)"):
+        return problem
+    for name, value in row.items():
+        if name in metrics.LOG_VALUES or name in metrics.METRICS:
+            return f"{name!r}, which is a log value of the program. Use another name"
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            return f"the log value {name!r}, which is not a finite number: {value!r:.40}"
     return ""
 
 

@@ -19,6 +19,7 @@ from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.flat import FlatLayout
+from knot_runner.engine.federated.local import EngineRequest
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.party import Architecture, LabelPoints, Party, label_points
 
@@ -28,6 +29,8 @@ FederatedState = dict[str, Tensor]
 RoundRow = dict[str, object]
 #: The result of a fold (server step): the state after the round, and the round's log entries.
 Folded = tuple[FederatedState, RoundRow]
+#: The result of a round: the state, the log entries, and the requests that the engine executed after the aggregation.
+RoundOutcome = tuple[FederatedState, RoundRow, list[EngineRequest]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from knot_runner.methods.contract import (
     ClientMessage,
     ClientWork,
     FoldFunction,
-    FurtherWork,
     MessageFunction,
     Method,
     PlanFunction,
@@ -24,7 +23,7 @@ from knot_runner.methods.contract import (
     size,
 )
 from knot_runner.methods.federated.averaging import fold_round, mean_of
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, RoundOutcome, RoundRow
 from knot_runner.util.errors import DivergedError
 
 
@@ -120,7 +119,7 @@ def is_over(method: RoundMethod, config: Any, state: FederatedState, federation:
 def fold_and_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
-) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+) -> RoundOutcome:  # fmt: skip
     """Run the server step of ``round`` and the exchange of second messages.
 
     Returns:
@@ -160,7 +159,7 @@ def check_outcomes(
 def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, works: list[ClientWork], engine: Engine,
-) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+) -> RoundOutcome:  # fmt: skip
     """Run ``exchange`` after the server step; return the state, the log entries, and the exchange's requests."""
     models = {work.client: work.trained[0].model for work in works}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
@@ -187,7 +186,7 @@ def run_exchange(
     else:
         mean, row = method.reduce(round, 2, sent(), partial(empty_answer, exchange, config, federation, round))
     if not each and not mean:
-        return state, row, FurtherWork()
+        return state, row, []
     replies = Answers(mean, each, federation.share(len(models)), models)
     distillation = exchange.plan(config, state, federation, round, replies)
     distilled = engine.train(distillation) if distillation else []
@@ -198,7 +197,7 @@ def run_exchange(
         # outputs of other clients, one forward pass per example
         received = {name: inputs[:1] for name, inputs in request.inputs.items() if name != str(request.client)}
         down += len(request.rows.unique()) * size(received)
-    return state, {**entries, **row, "bytes_up": up, "bytes_down": down}, FurtherWork(inferences, distillation)
+    return state, {**entries, **row, "bytes_up": up, "bytes_down": down}, [*inferences, *distillation]
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:

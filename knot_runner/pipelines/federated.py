@@ -24,7 +24,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, tota
 from knot_runner.pipelines.models import architecture_facts, keep_models
 from knot_runner.pipelines.rounds import Advanced, run_rounds, scalars
 from knot_runner.results import total_costs
-from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
 
 
@@ -139,17 +139,11 @@ def _advance(run: FederatedContext, state: FederatedState, round: int, rows: lis
     trained = run.engine.train(requests) if requests else []
     check_outcomes(round, trained, federation)
     state, row, further = method.fold(config, state, federation, round, requests, trained, run.engine)
-    facts = scores.local_facts(requests, trained) | round_flops(run.setup.example_flops, requests, further)
+    row |= scores.local_facts(requests, trained) | round_flops(run.setup.example_flops, requests, further)
     if isinstance(context.settings.partition, Centralized):
         row |= {"bytes_down": 0, "bytes_up": 0}  # nothing is sent, because one client has all examples
     if training.measures(round):
-        facts |= _measured(run, state, round)
-    taken = row.keys() & {"round", "seconds", *facts}
-    if taken:
-        raise UserError(
-            f"{min(taken)!r} is a log value of the program. Use another name", f"METHODS[{config.algorithm!r}]"
-        )
-    row |= facts
+        row |= _measured(run, state, round)
     shown = ""
     for earlier in (*rows, row):
         if metrics.ACCURACY in earlier:

@@ -110,7 +110,7 @@ def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int)
 
 def one_model(method: RoundMethod, config: Any) -> bool:
     """Return whether all clients deploy the same model."""
-    return method.one_model and config.batchnorm != "local"
+    return method.one_model and config.batchnorm != "local" and config.patterns == ("*",)
 
 
 def score(run: FederatedContext, predictions: TestPredictions, round: int) -> LogRow:

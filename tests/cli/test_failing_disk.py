@@ -1,7 +1,5 @@
 """Whatever call to the disk fails, however: one line, and the same command afterwards gives the same results.
-
-``scripts/endure.py --faults`` lets every call of a federated run fail.
-"""
+``scripts/endure.py --faults`` lets every call of a federated run fail."""
 
 import errno
 import functools

@@ -1,7 +1,5 @@
-"""``kill -9`` amid a run: the same command again ends with the bits of a run left alone.
-
-What federated methods carry from round to round is checked in process (``integration/conformance/test_methods.py``).
-"""
+"""``kill -9`` amid a run: the same command again ends with the bits of a run left alone. What federated methods carry
+from round to round is checked in process (``integration/conformance/test_methods.py``)."""
 
 import functools
 import signal

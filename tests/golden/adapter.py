@@ -1,8 +1,6 @@
 """Today's command words, by `terms.yaml`, and today's layout of a run's folder: the one place that knows them.
-
-`numbers.json` describes its runs in neutral terms. A rename of a setting, a method or a metric changes
-`terms.yaml`, that of a file this module, and neither `numbers.json` nor the test.
-"""
+`numbers.json` describes its runs in neutral terms. A rename of a setting, a method or a metric changes `terms.yaml`,
+that of a file this module, and neither `numbers.json` nor the test."""
 
 from __future__ import annotations
 
@@ -37,10 +35,8 @@ class Outcome:
     arrays: list[np.ndarray]
 
     def entries(self, dtype: type | None = None) -> np.ndarray:
-        """Return all entries of all arrays, or of those of `dtype`, from the smallest to the largest.
-
-        The order of their values outlives renamed, reordered and reshaped tensors.
-        """
+        """Return all entries of all arrays, or of those of `dtype`, from the smallest to the largest. The order of
+        their values outlives renamed, reordered and reshaped tensors."""
         chosen = [array.ravel() for array in self.arrays if dtype is None or array.dtype == dtype]
         return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0)
 

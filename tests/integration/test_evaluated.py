@@ -49,6 +49,7 @@ def plugin(tmp_path):
         ("fedavg", ONE), ("fedsoup", OWN), ("finetune", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
         ("clustered_fedavg method.clustering.graph=none", ONE), ("clustered_fedper", OWN),
         ("fedavg model=resnet8_slim method.batchnorm=local training.rounds=1", OWN),
+        ("fedavg method.shared=['!head']", OWN),
         ("fedavg method.algorithm=mine", OWN), ("fedavg method.algorithm=same", ONE),
     ],
 )  # fmt: skip

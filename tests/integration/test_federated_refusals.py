@@ -10,7 +10,7 @@ KIND = "+base/personalization@method.personalization"
 #: What is refused of a small run.
 REFUSED = [
     *((TINY_IMAGES, words) for words in [
-        ["method.temperature=0"], ["method.temperature=-1"],
+        ["method.temperature=0"], ["method.temperature=-1"], ["plugins=['']"], ["method.shared=[]"],
         ["training.clients_per_round=0"], ["training.batch_size=500"], ["training.lr=0"], ["training.lr=inf"],
         ["method=fedprox", "method.mu=null"], ["+method.mu=1"], ["method=federated_distance"], ["method=sinkhorn_e"],
         ["model=bert_tiny"], ["partition=null"], ["~partition"], ["partition=dirichlt"],

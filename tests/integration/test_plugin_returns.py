@@ -10,6 +10,7 @@ CONF = EXAMPLES / "conf"
 
 
 METHOD = """
+import torch
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
 def plan(config, state, federation, round): return {plan}
@@ -108,6 +109,12 @@ CASES = {  # plug-in, overrides
     ),
     "requests of another type": (method(plan="['a']"), FEDSAM),
     "message gives None": (method(message="None"), FEDSAM),
+    "request for an unknown client": (objective("None", "client=9"), FEDSAM),
+    "messages of two shapes": (method(message="{'update': torch.ones(work.client + 1)}"), FEDSAM),
+    "private messages of two shapes": (
+        method(message="averaging.message(config, state, federation, work) | {'a': torch.ones(work.client + 1)}"),
+        [*FEDSAM, "privacy=user_level", "privacy.noise_multiplier=0"],
+    ),
     "message of a number": (method(message="{'update': 1.0}"), FEDSAM),
     "fold gives None": (method(fold="None"), FEDSAM),
     "fold gives the update": (method(fold="({**state, 'weights': mean['update'][:3]}, {})"), FEDSAM),
@@ -116,6 +123,7 @@ CASES = {  # plug-in, overrides
     "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),
     "fold logs the round": (method(fold="(state, {'round': 1})"), FEDSAM),
     "fold logs a metric": (method(fold="(state, {'accuracy': 1.0})"), FEDSAM),
+    "fold logs a NaN": (method(fold="(state, {'norm': float('nan')})"), FEDSAM),
     "init gives None": (method(init="None"), FEDSAM),
     "a method without a model": (f"{METHOD_OF}kr.METHODS['fedavg'], deployed=None)\n", FEDSAM),
     "a message without a fold": (f"{METHOD_OF}kr.METHODS['fedavg'], fold=None)\n", FEDSAM),
@@ -143,6 +151,7 @@ CASES = {  # plug-in, overrides
     "records of one value": (after("text_reader", TEXTS, records="iter([{'text': 'a', 'label': 'low'}])"), MOOD),
     "a term gives None": term("None"),
     "a term's loss of classes": term("lambda student, teachers, batch: student.logits"),
+    "a metric named like a log value": (METRIC.format(value="1.0").replace("['mine']", "['steps']"), TINY_IMAGES),
     "a metric is NaN": (METRIC.format(value="float('nan')"), TINY_IMAGES),
     "sums of another shape": (SUMS.format(sums="sums.truth"), TINY_IMAGES),
     "a value for each example": (SUMS.format(sums="1, of_examples=lambda test: test.labels[:1]"), TINY_IMAGES),

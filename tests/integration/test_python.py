@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,16 @@ def test_run_rejects_several_runs_and_unknown_keys(tmp_path):
     for words in ("seed=0,1", "+training.rond=1"):
         with refuses():
             kr.run([*TINY_IMAGES, words, f"paths.output_dir={tmp_path}"])
+    for wrong in (None, "task=femnist", [1]):
+        with refuses():
+            kr.run(wrong)
     assert not list(tmp_path.iterdir())
+
+
+def test_threads_compose_one_after_another():
+    with ThreadPoolExecutor(4) as pool:
+        jobs = list(pool.map(kr.compose, [[*TINY_IMAGES, f"seed={seed}"] for seed in range(8)]))
+    assert [job.settings.seed for (job,) in jobs] == list(range(8))
 
 
 def test_public_names_are_there_and_on_their_page():

@@ -1,8 +1,6 @@
-"""KNOT on images, written down plainly in float64: an oracle for the pipeline, from its formulas alone.
-
-Of the package it takes the images that every party has, the initial weights and the order of the batches, which are
-draws; losses, weights, biases, AdamW, which epoch is kept and all else is its own.
-"""
+"""KNOT on images, written down plainly in float64: an oracle for the pipeline, from its formulas alone. Of the package
+it takes the images that every party has, the initial weights and the order of the batches, which are draws; losses,
+weights, biases, AdamW, which epoch is kept and all else is its own."""
 
 import math
 

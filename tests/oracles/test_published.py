@@ -1,8 +1,6 @@
-"""Values that papers state, as conf gives them after composing: coordinates of labels, protocols, grids.
-
-Expectations are in published.yaml: copied from the papers (for protocols that only public code states: from that code),
-not from conf.
-"""
+"""Values that papers state, as conf gives them after composing: coordinates of labels, protocols, grids. Expectations
+are in published.yaml: copied from the papers (for protocols that only public code states: from that code), not from
+conf."""
 
 import re
 from functools import cache

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from knot_runner.config.settings.run import Settings
-from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.cohort import Inference, LocalTraining
+from knot_runner.engine.federated.local import EngineRequest
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.methods.contract import SERVER, FurtherWork, Method, RoundMethod
+from knot_runner.methods.contract import SERVER, Method, RoundMethod
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.messages import in_rounds
 
@@ -55,23 +56,28 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
 
 
 def round_flops(
-    flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
+    flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: Sequence[EngineRequest]
 ) -> dict[str, int | None]:
     """Return the entries ``client_flops`` and ``server_flops`` of one round; both are None if ``flops`` is None.
 
     Args:
         flops: The FLOPs of one example.
         requests: The round's requests for local training. They count as ``client_flops``.
-        further: The work after the aggregation. It counts as ``server_flops`` if it trains a model of the server, and
-            otherwise as ``client_flops``.
+        further: The requests after the aggregation. They count as ``server_flops`` if they train a model of the server,
+            and otherwise as ``client_flops``.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
     local = sum(training_flops(request, flops) for request in requests)
-    later = sum(training_flops(request, flops) for request in further.distillation)
-    for inference in further.inferences:
-        later += len(inference.rows) * flops.forward
-    if further.distillation and further.distillation[0].client == SERVER:
+    later = 0
+    on_server = False
+    for request in further:
+        if isinstance(request, Inference):
+            later += len(request.rows) * flops.forward
+        else:
+            later += training_flops(request, flops)
+            on_server = request.client == SERVER
+    if on_server:
         return {"client_flops": local, "server_flops": later}
     return {"client_flops": local + later, "server_flops": 0}
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
-from knot_runner.methods.contract import FurtherWork, RoundMethod, State, by_client, entries_below
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.engine.federated.local import EngineRequest
+from knot_runner.methods.contract import RoundMethod, State, by_client, entries_below
+from knot_runner.methods.federation import FederatedState, Federation, RoundOutcome
 
 #: Log entries that are summed over clusters.
 SUMMED = ("bytes_down", "bytes_up", "dropped", "late", "partial", "distill_steps", "distill_tested")
@@ -97,18 +98,17 @@ class _Clusters:
     def fold(
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
-    ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
+    ) -> RoundOutcome:  # fmt: skip
         """Take each cluster's server step on the messages of that cluster, and run each cluster's exchange."""
         states = []
         rows = []
-        joint = FurtherWork()
+        joint: list[EngineRequest] = []
         for cluster, part in self.each(state):
             row: State = {}
             work, results = _cluster_work(cluster, requests, trained)
             if work or (self.method.is_finished and not self.method.is_finished(config, part, cluster, round)):
                 part, row, further = self.method.fold(config, part, cluster, round, work, results, engine)
-                joint.inferences.extend(further.inferences)
-                joint.distillation.extend(further.distillation)
+                joint += further
             states.append(part)
             rows.append({**row, "arrived": len(by_client(work))})
         return joint_state(states), joint_row(rows), joint

@@ -33,9 +33,10 @@ from torch import Tensor
 from knot_runner.config.settings.methods.algorithms import FedProxSettings
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe, Trained
-from knot_runner.methods.contract import ClientMessage, ClientWork, FurtherWork, Method, Sent, size
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent, size
 from knot_runner.methods.federated.chilling import chilled
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundOutcome, RoundRow
+from knot_runner.util.errors import UserError
 
 #: Number of values of a message that are summed at a time, in float64. This many values fit into the cache of a core.
 SUMMED_AT_ONCE = 2**15
@@ -91,7 +92,7 @@ def local_request(
 def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained], engine: Engine,
-) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+) -> RoundOutcome:  # fmt: skip
     """Send the clients' messages after local training, and take the server step.
 
     ``trained`` holds the result of each request. ``engine`` is not used, because there are no second messages.
@@ -128,7 +129,7 @@ def fold_round(
     elif works:
         after, row = method.fold_each(config, state, federation, round, list(messages()))
     observed = method.observe(works) if works else {}
-    return {**after, **kept}, {**row, **observed, **costs}, FurtherWork()
+    return {**after, **kept}, {**row, **observed, **costs}, []
 
 
 def message(
@@ -170,6 +171,8 @@ def mean_of(messages: Iterable[Sent], aggregation: str | None, unweighted: tuple
             weights[name] += weight
             if name not in sums:
                 sums[name] = torch.zeros(part.shape, dtype=torch.float64)
+            elif sums[name].shape != part.shape:
+                raise UserError(f"the clients send the part {name!r} in different shapes", "METHODS")
             blocks = sums[name].view(-1).split(SUMMED_AT_ONCE), part.reshape(-1).split(SUMMED_AT_ONCE)
             for total, values in zip(*blocks, strict=True):
                 total.add_(values.double(), alpha=weight)

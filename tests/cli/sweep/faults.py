@@ -1,7 +1,5 @@
-"""FedAvg that misbehaves in some runs of a grid: a plug-in that the tests of sweeps name.
-
-``method.faults``: what happens in the run of each seed, unless the variable ``NO_FAULTS`` is set.
-"""
+"""FedAvg that misbehaves in some runs of a grid: a plug-in that the tests of sweeps name. ``method.faults``: what
+happens in the run of each seed, unless the variable ``NO_FAULTS`` is set."""
 
 import os
 import signal

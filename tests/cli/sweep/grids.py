@@ -44,11 +44,9 @@ def faulty(*faults):
 
 
 def sweep(out, *arguments, **env):
-    """The sweep, from this process: exit code, what it said. ``env``: more variables.
-
-    Jobs are processes of a server that has imported torch once for all tests; launchers of others need a process that
-    ends with them (:func:`sweep_apart`).
-    """
+    """The sweep, from this process: exit code, what it said. ``env``: more variables. Jobs are processes of a server
+    that has imported torch once for all tests; launchers of others need a process that ends with them
+    (:func:`sweep_apart`)."""
     said = io.StringIO()
     with (
         mock.patch.dict(os.environ, {"COLUMNS": "200", **env}),

@@ -22,7 +22,7 @@ class OneRound:
         self.config, self.round = settings(algorithm, server_distillation=spec), round
         (one,) = rounds_of(World(self.federation, self.world.engine), self.config, first=round)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.row
-        self.tested = [len(request.test_rows) for request in one.asked.distillation]
+        self.tested = [len(request.test_rows) for request in one.distillation]
 
     def logits(self, weights, rows):
         """Of the linear model, typed out: [n, C]."""

@@ -192,5 +192,5 @@ def test_per_cluster_distillation_equals_each_cluster_alone():
     first, second = (one.row for one in alone)
     assert row["distill_steps"] == first["distill_steps"] + second["distill_steps"]
     assert [first["distill_tested"], second["distill_tested"]] == [8, 12] and row["distill_tested"] == 20
-    assert [len(request.test_rows) for request in both.asked.distillation] == [8, 12]
+    assert [len(request.test_rows) for request in both.distillation] == [8, 12]
     assert row["distill_after"] == pytest.approx((8 * first["distill_after"] + 12 * second["distill_after"]) / 20)

@@ -1,7 +1,6 @@
 """The run id, setting by setting: every one that can change a number changes it, and settings that are not read do not.
-
-Of some kinds of run it also counts settings that are not read, which costs a run that nobody asks for, and no number.
-"""
+Of some kinds of run it also counts settings that are not read, which costs a run that nobody asks for, and no
+number."""
 
 from __future__ import annotations
 

@@ -39,9 +39,10 @@ def test_local_facts_of_participants():
 
 
 def test_one_model_excludes_local_statistics_and_ditto():
-    of = {batchnorm: SimpleNamespace(batchnorm=batchnorm) for batchnorm in ("averaged", "frozen", "local")}
+    of = {key: SimpleNamespace(batchnorm=key, patterns=("*",)) for key in ("averaged", "frozen", "local")}
     assert scores.one_model(METHODS["fedavg"], of["averaged"]) and scores.one_model(METHODS["fedavg"], of["frozen"])
     assert not scores.one_model(METHODS["fedavg"], of["local"])
+    assert not scores.one_model(METHODS["fedavg"], SimpleNamespace(batchnorm="averaged", patterns=("!head",)))
     assert not scores.one_model(METHODS["ditto"], of["averaged"])
 
 

@@ -191,10 +191,11 @@ class AveragingSettings(FederatedSettings):
     @property
     def patterns(self) -> tuple[str, ...]:
         """Return the name patterns of the parameters that the server averages."""
-        return tuple(self.shared or self.travels)
+        return self.travels if self.shared is None else tuple(self.shared)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(self.shared != [], "shared", "expected at least one pattern. Use null to share all parameters")
         whole = self.top_k is None or self.server_distillation is None
         require(whole, "top_k", "not supported with server distillation, which needs whole models. Use null")
 

@@ -12,8 +12,8 @@ from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.asynchronous import Asynchronous, state_at_start
 from knot_runner.methods.around.fleet.synchronous import Synchronous
-from knot_runner.methods.contract import ClientMessage, ClientWork, FurtherWork, Method, RoundMethod, State
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, RoundMethod, State
+from knot_runner.methods.federation import FederatedState, Federation, RoundOutcome, RoundRow
 from knot_runner.methods.messages import in_rounds
 
 #: Message parts that are multiplied by the staleness discount, because they hold changes of the model.
@@ -45,7 +45,7 @@ def on_fleet(
     def fold(
         config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
-    ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+    ) -> RoundOutcome:  # fmt: skip
         after, row, further = rounds.fold(config, state, federation, round, requests, trained, engine)
         after, passed = simulated.pass_time(config, state, after, federation, round)
         return after, {**row, **passed}, further

@@ -115,8 +115,9 @@ class Asynchronous(Simulation):
         return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether the server has taken all ``training.rounds`` steps."""
-        return round >= federation.training.rounds
+        """Return whether the server has taken all ``training.rounds`` steps, or the method plans no requests."""
+        alone = federation.choosing([federation.numbers[0]])
+        return round >= federation.training.rounds or not self.method.plan(config, state, alone, round)
 
     def next_step(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int

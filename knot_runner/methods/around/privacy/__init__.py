@@ -217,9 +217,10 @@ def reduce(
     parts = without(empty(), "statistics")
     sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items()}
     norms: list[float] = []
+    shapes = {name: part.shape for name, part in parts.items()}
     for sent in messages:
-        if sent.parts.keys() != sums.keys():
-            raise UserError("with privacy, all clients of a round must send the same parts", "METHODS")
+        if {name: part.shape for name, part in sent.parts.items()} != shapes:
+            raise UserError("with privacy, the messages of a round must have equal names and shapes", "METHODS")
         if sent.parts:
             norms.append(sent.facts["norm"])
         for name, part in sent.parts.items():

@@ -1,7 +1,5 @@
-"""Worker processes of the lean engine: same bits as without them, and no hang or leftover whatever happens to one.
-
-That the engine trains as the loop does is in test_parity.py.
-"""
+"""Worker processes of the lean engine: same bits as without them, and no hang or leftover whatever happens to one. That
+the engine trains as the loop does is in test_parity.py."""
 
 import subprocess
 import sys

@@ -144,9 +144,9 @@ def test_rounds_count_running_statistics_unless_frozen(batchnorm, is_sent):
 def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases):
     spec = distill(ensemble=ensemble, weighting=weighting, steps=3, batch_size=4)
     played = Played(settings("fedmd", server_distillation=spec))
-    (costs,), inferences = played.costs, played.rounds[0].asked.inferences
+    (costs,), inferences = played.costs, played.rounds[0].asked
     rows = len(inferences[0].rows)
-    assert 0 < rows <= 12 and len(inferences) == 3 * (1 + biases)
+    assert 0 < rows <= 12 and len(inferences) == 3 * (1 + biases) + 3  # and three trainings
     assert costs["bytes_up"] == 3 * (rows + biases) * CLASSES * SIZE
     assert costs["bytes_down"] == 3 * told * rows * CLASSES * SIZE
     own = sum(SIZES[client] for client in played.drawn())

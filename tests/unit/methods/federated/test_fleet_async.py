@@ -140,6 +140,14 @@ def test_async_server_waits_for_available_client(paced, monkeypatch):
     assert Played(buffered()).column("clock") == pytest.approx([8.0, 9.0, 9.5, 10.0])
 
 
+def test_async_fleet_ends_when_method_plans_nothing(paced, monkeypatch):
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    fedavg = METHODS["fedavg"]
+    short = dataclasses.replace(fedavg, plan=lambda *inputs: fedavg.plan(*inputs) if inputs[-1] < 2 else [])
+    monkeypatch.setitem(METHODS.data, "fedavg", short)
+    assert len(Played(buffered()).rows) == 2
+
+
 def test_async_fleet_refuses_unfillable_buffer():
     with refuses():
         Played(buffered(4), members=range(5))
@@ -210,7 +218,7 @@ def test_async_feddf_distills_from_buffered_clients(spread):
     assert max(played.column("staleness")) > 1
     versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
     for index, (requests, trained) in enumerate(played.seen):
-        inferences, (training,) = played.after[index].inferences, played.after[index].distillation
+        *inferences, training = played.after[index]
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
         told = [linear_logits(one.weights, x) for one in trained]

@@ -50,7 +50,7 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     federation = dataclasses.replace(deep.federation, server=ServerExamples(torch.arange(4), TRANSFER, TRANSFER[:0]))
     config, head = settings(algorithm, server_distillation=distill(ensemble="logits")), federation.layout.mask("head")
     for one in rounds_of(World(federation, deep.engine), config, 2):
-        (request,) = one.asked.distillation
+        (request,) = one.distillation
         asked = [federation.inference(result.client, result.model, TRANSFER, "train") for result in one.trained]
         told = torch.stack(deep.engine.logits(asked)).mean(0)
         torch.testing.assert_close(request.inputs[ENSEMBLE], told, rtol=1e-6, atol=1e-7)

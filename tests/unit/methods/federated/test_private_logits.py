@@ -55,7 +55,7 @@ def one_round(algorithm, federation, engine, spec=None, **changes):
     config = settings(algorithm, aggregation="uniform", **changes)
     method = None if spec is None else worlds.private(config, federation, spec)
     (one,) = rounds_of(World(federation, engine), config, method=method)
-    return one.folded, one.after, one.row, one.trained, one.asked.distillation
+    return one.folded, one.after, one.row, one.trained, one.distillation
 
 
 def label_means(spec, federation, round, requests, trained, logits):

@@ -20,12 +20,12 @@ from knot_runner.config.settings.networks import MlpSettings, ResnetSettings
 from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.around.server_distillation import with_distillation
-from knot_runner.methods.contract import METHODS, FurtherWork, Method, RoundMethod
+from knot_runner.methods.contract import METHODS, Method, RoundMethod
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.messages import in_rounds
 from knot_runner.methods.party import Architecture, Party
@@ -171,7 +171,8 @@ class Round:
     folded: dict
     after: dict
     row: dict
-    asked: FurtherWork
+    asked: list
+    distillation = property(lambda self: [one for one in self.asked if isinstance(one, LocalTraining)])
 
 
 def method_of(config: FederatedSettings, method: Method | RoundMethod | None = None) -> RoundMethod:
