@@ -62,6 +62,10 @@ class TestSet:
     logits: ndarray | None = None  # [N, C], if known
     temperature: float | None = None  # T at which the method evaluates, if known
 
+    def __post_init__(self) -> None:
+        for array in (self.scores, self.probabilities, self.labels):
+            array.flags.writeable = False  # a metric that changes an array would change the other metrics
+
     @functools.cached_property
     def confusion(self) -> ndarray:
         """Return the confusion matrix, shape [C, C]. Rows are true classes, and columns are predicted classes."""

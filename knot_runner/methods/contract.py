@@ -252,7 +252,7 @@ def _accepted(where: str, method: Method) -> Method:
     if method.deployed is None:
         raise UserError("'deployed' is missing", where, hint="For a single global model, use averaging.deployed")
     problems: dict[str, Callable[..., str]] = {
-        "init": lambda state, *_: unlike(state, dict, "a dict (the state)"),
+        "init": _parts_problem,
         "plan": _plan_problem,
         "message": _parts_problem,
         "keep": _parts_problem,
@@ -260,7 +260,7 @@ def _accepted(where: str, method: Method) -> Method:
         "observe": _row_problem,
         "fold": _fold_problem,
         "fold_each": _fold_problem,
-        "deployed": lambda model, *_: "None instead of a model" if model is None else "",
+        "deployed": lambda model, *_: unlike(model, ClientModel, "a kr.ClientModel"),
     }
     functions: dict[str, Any] = {}
     for name, problem in problems.items():
@@ -296,7 +296,7 @@ def _fold_problem(result: Any, _: object, before: FederatedState, *__: object) -
     for name in before.keys() & {"weights", "buffers"}:
         if getattr(result[0].get(name), "shape", None) != before[name].shape:
             return f"a state in which {name!r} is not a tensor of {len(before[name])} values"
-    return _row_problem(result[1])
+    return _parts_problem(result[0]) or _row_problem(result[1])
 
 
 def _row_problem(row: Any, *_: object) -> str:

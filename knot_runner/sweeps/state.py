@@ -83,8 +83,7 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
     attempts = 1
     if before := read_failure(folder):
         attempts += before.attempts
-    line = (cause.strip().splitlines() or [kind])[0]
-    failure = Failure(kind, line, attempts, time.time())
+    failure = Failure(kind, (cause.strip().splitlines() or [kind])[0], attempts, time.time())
     with contextlib.suppress(UserError):
         write_json(folder / FAILED, asdict(failure))
     return "failed"

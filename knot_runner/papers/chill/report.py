@@ -177,8 +177,7 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 
     ``rows``: the result of :func:`case_rows` for ``runs``.
     """
-    names = rows.case + " " + rows.key.map(lambda key: key.name)
-    yield from absences(rows, names)
+    yield from absences(rows, rows.case + " " + rows.key.map(lambda key: key.name))
     yield from sources(runs)
     for case, of_case in rows.groupby("case", sort=False):
         yield from other_data(case, of_case.run, table)

@@ -57,8 +57,7 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
     shares = by_key(entry for biases in by_seed.values() for entry in biases.items())
     is_real = runs[0].result.source != "embedded"
     published = read_printed("knot/bias").shares.get(runs[0].task, {}) if is_real else {}
-    width = 3.4 if len(shares) > 1 else 5.0
-    figure, grid = panels(len(shares), width, 2.6, sharey=True)
+    figure, grid = panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     heights = -np.arange(len(labels.names))  # first label on top
     for axes, (teacher, biases) in zip(grid, shares.items(), strict=True):

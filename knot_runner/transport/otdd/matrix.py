@@ -199,5 +199,4 @@ def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) ->
     distance and the label distance by 1/2; this function does not.
     """
     between = squared_distances(first.vectors, second.vectors)
-    cost = squared_distances(x, y) + between[first.of[:, None], second.of]
-    return optimal_plan(cost)[1]
+    return optimal_plan(squared_distances(x, y) + between[first.of[:, None], second.of])[1]

@@ -90,8 +90,7 @@ class Slots:
         (``ROWS_OF_MANY`` examples).
         """
         sizes = tuple((layout.size, layout.buffer_size) for layout in map(flat.layout_of, networks))
-        values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
-        size = aligned(values * dtype.itemsize)
+        size = aligned(max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes)) * dtype.itemsize)
         return cls(Memory(3 * count * size), sizes, dtype, size // dtype.itemsize)
 
     def fill(self, slot: int, request: EngineRequest) -> None:
