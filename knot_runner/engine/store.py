@@ -31,6 +31,7 @@ from knot_runner.util.files import (
     locked,
     read_json,
     removal,
+    remove_temporaries,
     set_aside_files,
     sha256,
     write_atomic,
@@ -126,12 +127,15 @@ class Store:
     def put(
         self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
-        """Store ``tensors`` and the facts ``info`` as a finished artifact, and delete the commits in its folder.
+        """Store ``tensors`` and the facts ``info`` as a finished artifact.
+
+        Commits in its folder, and temporary files that a killed process left there, are deleted.
 
         ``more``: a dict from file name to text, for other files of the artifact. Hold the lock of the artifact
         (:meth:`lock`) during the call.
         """
         folder = self.folder(stage, key)
+        remove_temporaries(folder)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
         for name, content in contents.items():
             write_atomic(folder / name, content)

@@ -188,8 +188,7 @@ class TextStore:
     def read(self, ref: Ref) -> TextData:
         """Return the encoded texts at ``ref`` in the format that engines read."""
         tensors = self.context.store.get(*ref).tensors()
-        labels = tensors.pop("labels")
-        return TextData(Encoded(**tensors), labels)
+        return TextData(labels=tensors.pop("labels"), texts=Encoded(**tensors))
 
     def _put(self, content: Facts, make: Callable[[], Examples], max_length: int | None = None) -> Ref:
         """Encode the examples that ``make`` returns, unless the store has texts with this ``content``."""

@@ -157,8 +157,7 @@ def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> R
         labels = tensors["labels"].numpy()
         groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
-        kind = "images" if "pixels" in tensors else "texts"
-        return selected_rows(tensors, rows), {kind: len(rows)}
+        return selected_rows(tensors, rows), {"images" if "pixels" in tensors else "texts": len(rows)}
 
     store.find_or_put(*ref, drawn)
     return ref

@@ -154,8 +154,8 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     """Return the content of the page that :func:`write_page` writes."""
     import pandas as pd
 
-    unique = {job.run_id: job for job in jobs}  # several settings of a grid may be one run
-    runs = load_runs(unique.values(), request.command)
+    # Several settings of a grid may be one run.
+    runs = load_runs({job.run_id: job for job in jobs}.values(), request.command)
     require_results(runs)
     spec = request.spec
     table = None

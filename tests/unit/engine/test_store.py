@@ -52,8 +52,8 @@ def test_store_sets_damaged_artifacts_aside(tmp_path, name, change, capsys):
     assert store.get("local", "other").read("rounds.jsonl") == b"2.0\n"
 
 
-def test_store_put_removes_commits(tmp_path):
-    for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
+def test_store_put_removes_commits_and_temporary_files(tmp_path):
+    for name in ("commit.json", "state-0.safetensors", "state-1.safetensors", "info.json.1-2.tmp"):
         (tmp_path / "local" / "k").mkdir(parents=True, exist_ok=True)
         (tmp_path / "local" / "k" / name).write_text("x")
     folder = put(Store(tmp_path)).folder
