@@ -15,7 +15,7 @@ BASELINE = {
     "methods": 16,
     "models": 20,
     "papers": 23,
-    "pipelines": 37,
+    "pipelines": 36,
     "report": 3,
     "sweeps": 3,
     "transport": 30,
