@@ -217,8 +217,7 @@ def test_relations(name, reference, options):
     (0, 1, 7, 3), (1e6, 1, 7, 3), (1e7, 1, 15, 8), (0, 1e-3, 7, 3),
 ])  # fmt: skip
 def test_distances_and_angles_keep_float32_precision(far, near, own, other):
-    """Against differences of the same features in float64, also where all lie far from zero beside their distances, or
-    some lie near each other beside the distances of the rest."""
+    """Against differences in float64, also of features far from zero, or near each other, beside their distances."""
     draws = torch.Generator().manual_seed(0)
     f, g = (far + torch.randn(B, size, generator=draws) for size in (own, other))
     f[1:3] = f[0] + near * torch.randn(2, own, generator=draws)

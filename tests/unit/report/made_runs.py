@@ -223,8 +223,7 @@ class FederatedFactory:
         return Job(run_id, folder, task, "fedavg_chill", seed, label, config)
 
     def rows(self, job, accuracies, every=1, clients=4):
-        """Rows of ``rounds.jsonl``: two participants a round, who have .1 more after training than the global model of
-        that round; the clients' accuracies are the global one."""
+        """Rows of ``rounds.jsonl``: two participants a round, .1 better after training than the global model."""
         rows = []
         for i, accuracy in enumerate(accuracies):
             row = {

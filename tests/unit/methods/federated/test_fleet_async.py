@@ -84,8 +84,7 @@ def test_async_fleet_replaces_client_when_it_fails(paced, failing):
 
 @pytest.mark.parametrize("algorithm", ["fedper", "apfl", "fedala", "own"])
 def test_async_step_keeps_own_models_as_trained(algorithm, paced, monkeypatch):
-    """Client 1 began with w_0 and is two steps late: the server moves by a share of its update. ``own``: FedAvg, whose
-    clients also keep what they have trained."""
+    """Client 1 began with w_0 and is two steps late. ``own``: FedAvg, whose clients also keep what they trained."""
     monkeypatch.setitem(METHODS, "own", dataclasses.replace(METHODS["fedavg"], keep=own_models.keep))
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered(), algorithm, hidden=(5,))
@@ -211,6 +210,11 @@ def test_async_scaffold_corrects_by_starting_control(exponent, spread):
         torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
         torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
         torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
+
+
+def test_async_fleet_replaces_only_clients_that_arrived(spread):
+    played = Played(buffered(2), members=range(5), clients_per_round=2, rounds=8)
+    assert max(len(state["fleet/in_flight"]) for state in played.states) == 1
 
 
 def test_async_feddf_distills_from_buffered_clients(spread):

@@ -68,8 +68,7 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
-    """As PFLlib: each client has a whole model from the start, of which the server only ever reads and writes the body.
-    Batches are whole, so that their order does not matter."""
+    """As PFLlib: clients have whole models, of which the server reads and writes the body. Batches are whole."""
     world = deep.with_training(batch_size=24, drop_last=False, local_epochs=3)
     epochs = {"head_epochs": 2} if algorithm == "fedrep" else {}
     config, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation

@@ -124,6 +124,8 @@ def test_private_distillation_of_a_round_without_participants():
     noise, _ = reduce(spec, 3, True, 0, 2, [], lambda: empty)
     assert torch.equal(request.inputs[ENSEMBLE], noise["logits"])
     distilled = distill(ensemble="logits")  # of FedMD nobody learns
+    later = distill(ensemble="logits", after=1)
+    assert one_round("fedavg", federation, engine, spec, server_distillation=later)[-1] == []
     _, after, row, _, asked = one_round("fedmd", federation, engine, spec, server_distillation=distilled)
     assert after == {} and asked == [] and row == {"update_norms": [], "bytes_up": 0, "bytes_down": 0}
 

@@ -1,5 +1,4 @@
-"""Private SCAFFOLD and FedGen against loops typed out by hand: model and control variate, or shares of labels, are
-clipped together."""
+"""Private SCAFFOLD and FedGen against loops typed out by hand: all parts of a message are clipped together."""
 
 import dataclasses
 import math

@@ -79,8 +79,7 @@ def with_other(federation, requests, trained, client, factor):
     ("fedavg", 1e-2), ("fedmd", 1e-2),
 ])  # fmt: skip
 def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor):
-    """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most. A
-    plug-in of which nothing here knows is FedNova."""
+    """A client that is replaced moves the mean by 2 C over the expected number, one that is left out by C, at most."""
     runpy.run_path(str(EXAMPLES / "fednova.py"))
     config, world, method, read = sending(deep, algorithm, Z)
     federation, client = world.federation, 2

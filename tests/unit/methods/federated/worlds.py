@@ -162,8 +162,7 @@ def make_world(hidden: list[int]) -> World:
 
 @dataclasses.dataclass
 class Round:
-    """A round of a method: its state ``before``, as ``folded`` without an exchange, and ``after`` it with ``row``;
-    ``asked``: the exchange's inferences and distillation, if it had any."""
+    """The state ``before`` a round, ``folded`` without an exchange, and ``after`` it; ``asked``: its requests."""
 
     before: dict
     requests: list
