@@ -244,12 +244,12 @@ def test_cross_entropy_at_a_temperature_by_hand():
     ("target", "expected"), [(0.5, 3), (0.4999, 3), (0.1, 1), (0.51, 9), (0.9, None), (None, None)]
 )
 def test_rounds_to_target_returns_first_round_at_target(target, expected):
-    """Rounds count from 1, so that a round's number is that of the rounds trained."""
     assert metrics.reached_at([(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)], target) == expected
 
 
 def test_confusion_counts_truth_rows_and_prediction_columns():
     test = metrics.TestSet(np.eye(3)[[1, 1, 2]], np.eye(3)[[1, 1, 2]], np.array([0, 1, 1]))
     assert test.confusion.tolist() == [[0, 1, 0], [0, 1, 1], [0, 0, 0]]
+    assert not any(array.flags.writeable for array in (test.scores, test.probabilities, test.labels))
     none = np.zeros((0, 3)), np.zeros(0, dtype=int)
     assert value("accuracy", *none) == 0 and value("f1", *none) == 0
