@@ -5,6 +5,7 @@ import json
 import pytest
 
 from knot_runner.cli.main import main
+from knot_runner.metrics import LOG_VALUES, METRICS
 from knot_runner.pipelines.scores import summarize
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
@@ -24,7 +25,6 @@ def test_rows_count_from_1(fedavg_run, knot_run):
 
 
 def test_divergence_round_of_clusters_counts_from_1(tmp_path, capsys):
-    """That of other methods is in tests/cli/sweep/test_failures.py."""
     words = replaced(TINY_IMAGES, "training.lr=1e30", "method=clustered_fedavg", "training.small_clients=allow")
     assert main([*words, f"paths.output_dir={tmp_path}"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
@@ -64,10 +64,10 @@ PRIVATE = ["privacy=user_level", "privacy.noise_multiplier=1.0", "method.aggrega
 def test_round_rows_have_null_means_without_participants(tmp_path, words, means):
     small = replaced(TINY_IMAGES, "training.clients_per_round=1", "training.rounds=8", "training.small_clients=allow")
     record = run(tmp_path, *small, *words)
-    kinds = {bool(row["participants"]) for row in record.rows}
-    assert kinds == {True, False}  # some rounds have participants, some have none
+    assert {bool(row["participants"]) for row in record.rows} == {True, False}
     for row in record.rows:
         found = [row[key] is None for key in ("train_loss", "train_temperature", *means)]
         assert found == [not row["participants"]] * len(found)
+        assert row.keys() <= {*LOG_VALUES, *METRICS, "own_loss"}  # plug-ins cannot use these names
     if means:
         assert record.result["fleet"]["empty"] == sum(not row["participants"] for row in record.rows)
